@@ -71,6 +71,12 @@ pub(crate) struct Cli {
     /// Serve /metrics, /healthz and /readyz on this address over plain HTTP
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) bind: Option<SocketAddr>,
+    /// Serve the webhook that refuses Foos without a deployment name on this address, at /validate
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "webhook_certificates")]
+    pub(crate) webhook_bind: Option<SocketAddr>,
+    /// Directory with tls.crt and tls.key for the webhook
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) webhook_certificates: Option<PathBuf>,
     /// Log more: -v logs what each sync does, -vv also lists and watches
     #[arg(short, action = ArgAction::Count)]
     verbose: u8,

@@ -18,6 +18,7 @@ pub mod install;
 pub mod manifests;
 pub mod narrate;
 pub mod status;
+pub mod webhook;
 
 /// Compiles and runs the example in the README of the repository.
 #[cfg(all(doctest, feature = "embedded"))]

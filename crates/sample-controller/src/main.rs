@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::Parser;
 use kube::Client;
 use pintle::{
+    cache::BoxError,
     client::{Target, describe},
     clock::Clock,
     events::EventBroadcaster,
@@ -23,12 +24,15 @@ use pintle::{
     probes::{Probes, Serving},
     queue::WorkQueue,
     signals,
+    webhook::Certificates,
 };
 use sample_controller::{
     controller::{Controller, NAME},
     crd, install,
     manifests::{self, Placement},
+    webhook,
 };
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Cli, Command};
@@ -141,12 +145,17 @@ impl Program {
             controller = controller.observe(observer);
         }
         let serving = self.serve_probes(informers).await?;
+        let webhooks = self.serve_webhooks()?;
         informers.start(&self.shutdown);
         let ran = controller
             .run(self.cli.workers.into(), &self.shutdown)
             .await;
         // Cancel even if the controller failed, so that readiness fails from here on.
         self.shutdown.cancel();
+        if let Some(webhooks) = webhooks {
+            let served = webhooks.await.context("the webhook server panicked")?;
+            served.map_err(|error| anyhow::anyhow!("serving webhooks failed: {error}"))?;
+        }
         informers.shutdown().await;
         let unwritten = events.shutdown(FLUSH).await.left;
         if unwritten > 0 {
@@ -157,6 +166,24 @@ impl Program {
             serving.shutdown().await;
         }
         ran
+    }
+
+    /// Serves the validating webhook if asked to. A failure to serve stops the program.
+    fn serve_webhooks(&self) -> anyhow::Result<Option<JoinHandle<Result<(), BoxError>>>> {
+        let (Some(address), Some(directory)) =
+            (self.cli.webhook_bind, &self.cli.webhook_certificates)
+        else {
+            return Ok(None);
+        };
+        let certificates =
+            Certificates::files(directory.join("tls.crt"), directory.join("tls.key"))?;
+        let server = webhook::server().metrics(&self.metrics);
+        let shutdown = self.shutdown.clone();
+        Ok(Some(tokio::spawn(async move {
+            let served = server.serve(address, &certificates, &shutdown).await;
+            shutdown.cancel();
+            served
+        })))
     }
 
     async fn serve_probes(&self, informers: &InformerFactory) -> anyhow::Result<Option<Serving>> {

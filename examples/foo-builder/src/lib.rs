@@ -1,8 +1,8 @@
 //! The sample controller on the `Controller` builder: a Foo names a Deployment and a number of
 //! replicas, and the controller keeps such a Deployment.
 //!
-//! It does what `crates/sample-controller` does with informers, a queue and workers of its own, and
-//! passes the same scenarios.
+//! It is equivalent to `crates/sample-controller`, which manages informers, a queue and workers
+//! itself, and passes the same scenarios.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ async fn sync(foo: &Foo, cx: &Context) -> Result<(), Error> {
         error => error.into(),
     })?;
     let mut changed = deployment.is_changed();
-    // A Foo keeps exactly the Deployment it names: one with a former name goes.
+    // A Foo has only the Deployment it names: delete one with a former name.
     for former in cx.owned::<Deployment>()? {
         if former.key().name() != name && !former.is_being_deleted() {
             cx.delete(&former).await?;

@@ -1,4 +1,4 @@
-//! Runs the controller on the cluster that `KUBECONFIG` names, or on one of its own.
+//! Runs the controller on the cluster that `KUBECONFIG` names, or on an embedded one.
 //!
 //! ```sh
 //! cargo run -p foo-builder

@@ -1,9 +1,9 @@
 //! Logs to stderr and, if `OTEL_TRACES_EXPORTER=console` asks for it, OpenTelemetry spans to stdout.
 //!
 //! Pintle opens one tracing span per reconcile, with the controller, the key, what woke it and the
-//! number of the attempt. `tracing-opentelemetry` turns it into an OpenTelemetry span as it is, with
-//! whatever spans the reconcile opens inside. To send spans to a collector, put the exporter of
-//! `opentelemetry-otlp` in the place of [`Print`].
+//! number of the attempt. `tracing-opentelemetry` turns it into an OpenTelemetry span, together
+//! with any spans that the reconcile opens inside. To send spans to a collector, replace [`Print`]
+//! with the exporter of `opentelemetry-otlp`.
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::{
@@ -15,8 +15,19 @@ use tracing_subscriber::{
     Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
 };
 
-/// Installs the subscriber. Returns what has to be shut down at the end, if anything.
-pub(crate) fn install() -> Option<SdkTracerProvider> {
+/// Exports the last spans when it is dropped.
+pub(crate) struct Traces(Option<SdkTracerProvider>);
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.as_ref().map(SdkTracerProvider::shutdown) {
+            tracing::warn!(%error, "cannot export the last spans");
+        }
+    }
+}
+
+/// Installs the subscriber. Keep the result until the program ends.
+pub(crate) fn install() -> Traces {
     let wanted = std::env::var("OTEL_TRACES_EXPORTER").is_ok_and(|exporter| exporter == "console");
     let provider = wanted.then(|| provider(Print));
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -25,7 +36,7 @@ pub(crate) fn install() -> Option<SdkTracerProvider> {
         .with(provider.as_ref().map(layer))
         .with(logs)
         .init();
-    provider
+    Traces(provider)
 }
 
 /// Returns a provider that exports each span when it ends.

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::sync::{LazyLock, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{LazyLock, Mutex},
+};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -29,7 +32,7 @@ struct Replica {
 fn start(cluster: &Cluster) -> Replica {
     let stop = CancellationToken::new();
     let clock = Clock::starting_at(START.parse().unwrap());
-    let manager = operator(cluster.client(), |builder| builder.clock(clock));
+    let manager = operator(Manager::builder("operator", cluster.client()).clock(clock));
     let shutdown = stop.clone();
     let task = tokio::spawn(async move {
         let stopped = manager.run_until(&shutdown).await.unwrap();
@@ -99,15 +102,19 @@ async fn all_three_controllers_work() {
     sleep(Duration::from_secs(1)).await;
     let policies = Api::<NetworkPolicy>::default_namespaced(cluster.client());
     assert!(policies.get_opt("deny-all").await.unwrap().is_some());
+    let label = Patch::Merge(json!({"metadata": {"labels": {"isolated": null}}}));
+    namespaces
+        .patch("default", &PatchParams::default(), &label)
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert!(policies.get_opt("deny-all").await.unwrap().is_none());
 
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     let job = json!({"metadata": {"name": "job"}, "spec": {"containers": [{"name": "job", "image": "job"}]}});
-    pods.create(
-        &PostParams::default(),
-        &serde_json::from_value(job).unwrap(),
-    )
-    .await
-    .unwrap();
+    pods.create(&PostParams::default(), &from_value(job).unwrap())
+        .await
+        .unwrap();
     sleep(Duration::from_secs(5)).await;
     let ended = json!({"terminated": {"exitCode": 0, "finishedAt": START}});
     let status = json!({"status": {"phase": "Succeeded", "containerStatuses": [{
@@ -182,4 +189,27 @@ async fn reconciles_are_exported_as_opentelemetry_spans() {
     assert_eq!(first["namespace"], "default");
     assert_eq!(first["attempt"], "1");
     assert_eq!(first["cause"], "Site added");
+}
+
+/// What `operator manifests` prints is enough for a server to run the operator.
+#[tokio::test(start_paused = true)]
+async fn manifests_hold_the_crd_and_the_rights() {
+    let manifests = manifests().unwrap();
+    let items = manifests["items"].as_array().unwrap();
+    let names: Vec<String> = items
+        .iter()
+        .map(|item| {
+            let (kind, meta) = (item["kind"].as_str().unwrap(), &item["metadata"]);
+            format!("{kind} {}", meta["name"].as_str().unwrap())
+        })
+        .collect();
+    let expected = [
+        "ServiceAccount operator",
+        "ClusterRole operator:operator-system",
+        "ClusterRoleBinding operator:operator-system",
+        "Role operator",
+        "RoleBinding operator",
+        "CustomResourceDefinition sites.example.com",
+    ];
+    assert_eq!(names, expected);
 }

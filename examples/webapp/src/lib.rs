@@ -1,6 +1,6 @@
 //! A WebApp is a page, an image that serves it, and a Secret the image needs. The operator keeps a
 //! ConfigMap, a Deployment and a Service for it, restarts it when the Secret changes, and registers
-//! a DNS name that goes when the WebApp does.
+//! a DNS name that is removed with the WebApp.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -50,33 +50,26 @@ pub struct WebAppStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Stands for a DNS provider: the WebApps that have a name there.
+/// A fake DNS provider: the WebApps that have a name there.
 #[derive(Clone, Debug, Default)]
 pub struct Dns(pub Arc<Mutex<BTreeSet<ObjectKey>>>);
 
 /// Runs the operator until `shutdown` is cancelled.
 pub async fn run(client: Client, dns: Dns, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let informers = InformerFactory::new(client);
-    let webapps = informers.informer::<WebApp>();
-    webapps.index_field("secret", "/spec/secretName")?;
     Controller::new("webapp-operator", &informers)
         .state(dns)
         .owns::<ConfigMap>()
         .owns::<Deployment>()
         .owns::<Service>()
-        .watches::<Secret>(move |secret, _| {
-            let users = webapps.lister().index_keys("secret", secret.key().name());
-            let mut users = users.unwrap_or_default();
-            users.retain(|webapp| webapp.namespace() == secret.key().namespace());
-            users
-        })
+        .watches_referenced::<Secret>("/spec/secretName")
         .finalizer("web.example.com/dns", clean_up)
         .run(reconcile, shutdown)
         .await?;
     Ok(())
 }
 
-/// Brings the cluster and DNS in line with a WebApp, and reports what its author has to fix.
+/// Brings the cluster and DNS in line with a WebApp, and reports errors that its author has to fix.
 async fn reconcile(webapp: Arc<WebApp>, cx: Context<Dns>) -> Result<Action, ReconcileError> {
     let result = sync(&webapp, &cx).await;
     if let Err(error) = &result
@@ -154,7 +147,7 @@ fn refused(error: ApplyError) -> ReconcileError {
     error.into()
 }
 
-/// Removes the DNS name, which no garbage collector knows.
+/// Removes the DNS name, which the garbage collector does not know about.
 async fn clean_up(_: Arc<WebApp>, cx: Context<Dns>) -> Result<(), ReconcileError> {
     cx.0.lock().remove(cx.key());
     Ok(())

@@ -14,3 +14,4 @@ mod misconfiguration;
 mod program;
 mod scenarios;
 mod status;
+mod webhook;

@@ -109,6 +109,9 @@ impl Desk {
             _temporary: temporary,
         };
         fs::create_dir(desk.folder.join("bin")).expect("a folder");
+        // Keeps cargo from searching the folders above for a workspace. The clone has its own.
+        let workspace = "[workspace]\nresolver = \"3\"\nexclude = [\"pintle\"]\n";
+        fs::write(desk.folder.join("Cargo.toml"), workspace).expect("written");
         let root = root();
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
         let crontab = env!("CARGO_BIN_EXE_crontab");

@@ -1,0 +1,22 @@
+//! The optional validating webhook: it refuses a Foo without a deployment name.
+//!
+//! Upstream's CRD accepts such a Foo, and the controller can only report it. With the webhook the
+//! author of the Foo sees the mistake at once.
+
+use pintle::webhook::{Admission, Denied, WebhookServer};
+
+use crate::foo::Foo;
+
+/// Returns the webhooks of the program.
+pub fn server() -> WebhookServer {
+    WebhookServer::new().validate("/validate", validate)
+}
+
+async fn validate(admission: Admission<Foo>) -> Result<(), Denied> {
+    match admission.object {
+        Some(foo) if foo.spec.deployment_name.is_empty() => Err(Denied::invalid(
+            "spec.deploymentName: Required value: a Foo needs the name of its Deployment",
+        )),
+        _ => Ok(()),
+    }
+}
