@@ -1,0 +1,106 @@
+//! The rest of the cluster: a garbage collector, and something that makes workloads ready.
+//!
+//! Controllers wait for Pods to run, claims to be bound and Deployments to become available, and rely
+//! on the garbage collector. Running the loops of a whole cluster in every scenario would take longer
+//! than the scenario. These actors are functions from the state to the next writes, and run only when
+//! something was committed.
+
+mod garbage;
+mod workloads;
+
+use std::{sync::Arc, time::Duration};
+
+use http::Method;
+use serde_json::Value;
+
+use crate::{canonical::Snapshot, hub::Hub};
+
+/// How long the garbage collector takes.
+const COLLECT: Duration = Duration::from_millis(200);
+/// How long Pods take to start and stop, and workloads to become ready.
+const WORK: Duration = Duration::from_secs(1);
+
+/// A write of an actor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Act {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) content: &'static str,
+    pub(crate) body: Option<Value>,
+}
+
+impl Act {
+    fn patch(path: String, body: Value) -> Self {
+        Self {
+            method: Method::PATCH,
+            path,
+            content: "application/merge-patch+json",
+            body: Some(body),
+        }
+    }
+
+    fn post(path: String, body: Value) -> Self {
+        Self {
+            method: Method::POST,
+            path,
+            content: "application/json",
+            body: Some(body),
+        }
+    }
+
+    fn delete(path: String, body: Value) -> Self {
+        Self {
+            method: Method::DELETE,
+            path,
+            content: "application/json",
+            body: Some(body),
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// Returns the path of an object.
+pub(crate) fn path_of(resource: &crate::gateway::request::ResourceName, object: &Value) -> String {
+    let api = text(object, "apiVersion");
+    let root = if api.contains('/') { "/apis" } else { "/api" };
+    let meta = &object["metadata"];
+    let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
+    if namespace.is_empty() {
+        format!("{root}/{api}/{}/{name}", resource.plural)
+    } else {
+        format!(
+            "{root}/{api}/namespaces/{namespace}/{}/{name}",
+            resource.plural
+        )
+    }
+}
+
+/// Runs the actors.
+pub(crate) async fn run(hub: Arc<Hub>, with_workloads: bool) {
+    loop {
+        hub.committed.notified().await;
+        tokio::time::sleep(COLLECT).await;
+        let snapshot = hub.snapshot().await;
+        perform(&hub, garbage::acts(&snapshot)).await;
+        if with_workloads && !workloads::acts(&snapshot).is_empty() {
+            tokio::time::sleep(WORK).await;
+            let snapshot: Snapshot = hub.snapshot().await;
+            perform(&hub, workloads::acts(&snapshot)).await;
+        }
+    }
+}
+
+async fn perform(hub: &Hub, acts: Vec<Act>) {
+    for act in acts {
+        // Conflicts and missing objects are normal: the next commit brings the next try.
+        let _ = hub
+            .call(act.method, &act.path, act.content, act.body.as_ref())
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use serde_json::json;
+
+use super::*;
+use crate::gateway::request::ResourceName;
+
+fn snapshot(objects: &[Value]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for object in objects {
+        let api = object["apiVersion"].as_str().unwrap();
+        let resource = ResourceName {
+            group: api
+                .split_once('/')
+                .map_or("", |(group, _)| group)
+                .to_owned(),
+            plural: object["kind"].as_str().unwrap().to_lowercase() + "s",
+        };
+        Arc::make_mut(snapshot.lists.entry(resource).or_default()).push(object.clone());
+    }
+    snapshot
+}
+
+fn child(kind: &str, uid: &str) -> Value {
+    let owner = json!({"apiVersion": "e.com/v1", "kind": kind, "name": "a", "uid": uid});
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "d", "uid": "u2", "ownerReferences": [owner]}})
+}
+
+fn owner() -> Value {
+    json!({"apiVersion": "e.com/v1", "kind": "Web", "metadata": {"name": "a", "namespace": "d", "uid": "u1"}})
+}
+
+#[test]
+fn object_without_its_owner_is_collected() {
+    assert_eq!(garbage::acts(&snapshot(&[owner(), child("Web", "u1")])), []);
+    for orphan in [child("Web", "u9"), child("Wrong", "u1")] {
+        let acts = garbage::acts(&snapshot(&[owner(), orphan]));
+        assert_eq!(acts.len(), 1);
+        assert_eq!(acts[0].path, "/api/v1/namespaces/d/configmaps/c");
+    }
+}
+
+#[test]
+fn foreground_deletion_waits_for_dependents() {
+    let mut web = owner();
+    web["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    web["metadata"]["finalizers"] = json!(["foregroundDeletion", "mine"]);
+    let acts = garbage::acts(&snapshot(&[web.clone(), child("Web", "u1")]));
+    assert_eq!(acts.len(), 1, "deletes the dependent only");
+    assert_eq!(acts[0].method, Method::DELETE);
+    let acts = garbage::acts(&snapshot(&[web]));
+    assert_eq!(
+        acts[0].body,
+        Some(json!({"metadata": {"finalizers": ["mine"]}}))
+    );
+}
+
+#[test]
+fn stateful_set_gets_pods_and_loses_the_highest() {
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "s", "namespace": "d", "uid": "u1", "generation": 1},
+        "spec": {"replicas": 1, "template": {"spec": {}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+    let acts = workloads::acts(&snapshot(std::slice::from_ref(&set)));
+    let made: Vec<&str> = acts.iter().map(|act| act.path.as_str()).collect();
+    assert_eq!(
+        made[..2],
+        [
+            "/api/v1/namespaces/d/persistentvolumeclaims",
+            "/api/v1/namespaces/d/pods",
+        ]
+    );
+    let pod = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
+        "metadata": {"name": name, "namespace": "d", "uid": name, "ownerReferences": [{"uid": "u1"}]}})
+    };
+    let acts = workloads::acts(&snapshot(&[set, pod("s-0"), pod("s-1")]));
+    let deleted: Vec<&str> = acts
+        .iter()
+        .filter(|act| act.method == Method::DELETE)
+        .map(|act| act.path.as_str())
+        .collect();
+    assert_eq!(deleted, ["/api/v1/namespaces/d/pods/s-1"]);
+}

@@ -1,0 +1,150 @@
+//! What a controller under trial gets instead of the real world.
+
+use std::sync::Arc;
+
+use pintle_clock::{Clock, Rng};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::{ExternalError, Gateway, request::Verb};
+
+/// The context of one process: a client, a clock and randomness.
+///
+/// A trial starts the controller many times; every start gets a new one. Controllers that take the
+/// time and random numbers from here replay exactly. Others are tried as well, see
+/// [determinism](crate#determinism).
+#[derive(Clone)]
+pub struct Cx {
+    pub(crate) client: kube::Client,
+    pub(crate) gateway: Gateway,
+    pub(crate) clock: Clock,
+    pub(crate) rng: Rng,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Cx {
+    /// Returns a client of the trial's API server. It does not retry by itself.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Returns the wall clock, which follows virtual time.
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// Returns a random number generator that yields the same sequence in every run.
+    pub fn rng(&self) -> Rng {
+        self.rng.clone()
+    }
+
+    /// Returns the token that asks the controller to stop. A trial crashes processes instead, so it
+    /// is never cancelled; controllers that need one can have it.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    /// Returns a service outside the cluster, such as a DNS provider: entries by id, which survive
+    /// the process.
+    ///
+    /// Its requests fail, get lost and crash the process like those to the API server, and what is
+    /// left in it is part of the state that trials compare.
+    pub fn external(&self, name: &str) -> External {
+        External {
+            gateway: self.gateway.clone(),
+            name: Arc::from(name),
+        }
+    }
+}
+
+impl std::fmt::Debug for Cx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cx")
+            .field("process", &self.gateway.session.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A simulated service outside the cluster; see [`Cx::external`].
+#[derive(Clone)]
+pub struct External {
+    gateway: Gateway,
+    name: Arc<str>,
+}
+
+impl External {
+    /// Creates or replaces an entry.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trial says so. The entry may have been written nevertheless.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, the entry may or may not have been written.
+    pub async fn put(&self, id: &str, value: impl Into<Value>) -> Result<(), ExternalError> {
+        let value = value.into();
+        self.gateway
+            .external(Verb::Create, &self.name, id, |entries| {
+                entries.insert(id.to_owned(), value);
+            })
+            .await
+    }
+
+    /// Removes an entry. Returns whether it existed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trial says so. The entry may have been removed nevertheless.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, the entry may or may not have been removed.
+    pub async fn remove(&self, id: &str) -> Result<bool, ExternalError> {
+        self.gateway
+            .external(Verb::Delete, &self.name, id, |entries| {
+                entries.remove(id).is_some()
+            })
+            .await
+    }
+
+    /// Returns an entry.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trial says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn get(&self, id: &str) -> Result<Option<Value>, ExternalError> {
+        self.gateway
+            .external(Verb::Get, &self.name, id, |entries| {
+                entries.get(id).cloned()
+            })
+            .await
+    }
+
+    /// Returns the ids of all entries.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trial says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn list(&self) -> Result<Vec<String>, ExternalError> {
+        self.gateway
+            .external(Verb::List, &self.name, "", |entries| {
+                entries.keys().cloned().collect()
+            })
+            .await
+    }
+}
+
+impl std::fmt::Debug for External {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("External").field(&self.name).finish()
+    }
+}

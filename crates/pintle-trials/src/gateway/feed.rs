@@ -1,0 +1,228 @@
+//! The feed: watch events on their way to a controller, and the place where they are late or lost.
+//!
+//! The server's stream is split into events. Each gets a name and may be delayed, or end the stream.
+//! What a client sees is always what some real API server could have sent: events of one resource
+//! keep their order, and none is lost without the watch ending.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use pintle_apiserver::Body;
+use serde::Deserialize;
+use tokio::{
+    sync::watch,
+    time::{sleep, sleep_until},
+};
+
+use super::{BoxError, Gateway, request::ResourceName};
+use crate::{hub::Signal, plan::Fault, trace::Delivery};
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+    object: Object<'a>,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(default, borrow)]
+    metadata: Meta<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    #[serde(default, borrow)]
+    namespace: std::borrow::Cow<'a, str>,
+    #[serde(default, borrow)]
+    name: std::borrow::Cow<'a, str>,
+    #[serde(default, borrow)]
+    resource_version: std::borrow::Cow<'a, str>,
+}
+
+/// Returns the event that ends an expired watch.
+pub(crate) fn gone_line() -> Bytes {
+    Bytes::from_static(
+        b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
+        \"status\":\"Failure\",\"message\":\"too old resource version\",\"reason\":\"Expired\",\"code\":410}}\n",
+    )
+}
+
+/// Puts the feed between the server's stream and the client.
+pub(crate) fn wrap(
+    gateway: &Gateway,
+    resource: ResourceName,
+    body: Body,
+) -> UnsyncBoxBody<Bytes, BoxError> {
+    let feed = Feed {
+        gateway: gateway.clone(),
+        resource,
+        body,
+        cuts: gateway.hub.cuts.subscribe(),
+        partial: Vec::new(),
+        lines: VecDeque::new(),
+        over: false,
+    };
+    let frames = stream::unfold(feed, |mut feed| async move {
+        let line = feed.next().await?;
+        Some((Ok(Frame::data(line)), feed))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+struct Feed {
+    gateway: Gateway,
+    resource: ResourceName,
+    body: Body,
+    cuts: watch::Receiver<u64>,
+    partial: Vec<u8>,
+    lines: VecDeque<Bytes>,
+    over: bool,
+}
+
+impl Feed {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        let (hub, session) = (self.gateway.hub.clone(), self.gateway.session.clone());
+        session.alive(&hub).await;
+        let line = loop {
+            if let Some(line) = self.lines.pop_front() {
+                break line;
+            }
+            self.read().await?;
+            sleep(hub.latency()).await;
+        };
+        session.alive(&hub).await;
+        let Some(fault) = self.fault_of(&line) else {
+            self.wait().await;
+            self.deliver(&line, None);
+            return Some(line);
+        };
+        match fault {
+            Fault::Delay(by) => {
+                hub.hold(&self.resource, by);
+                self.wait().await;
+                self.deliver(&line, Some(fault));
+                Some(line)
+            }
+            Fault::Cut => None,
+            Fault::Gone => {
+                self.over = true;
+                Some(gone_line())
+            }
+            Fault::Unobserved => {
+                hub.disconnect(&self.resource);
+                None
+            }
+            Fault::ServerRestart => {
+                hub.restart_server();
+                None
+            }
+            Fault::TimeTravel => {
+                let revision = revision_of(&line).saturating_sub(1);
+                hub.travel(revision);
+                session.sever();
+                hub.record.lock().mark(format!(
+                    "process {} crashes; the next one reads the past (fault)",
+                    session.id
+                ));
+                let _ = hub.signals.send(Signal::Crash(session.id));
+                std::future::pending().await
+            }
+            _ => {
+                self.deliver(&line, Some(fault));
+                Some(line)
+            }
+        }
+    }
+
+    /// Reads more events from the server. Returns `None` at the end of the stream.
+    async fn read(&mut self) -> Option<()> {
+        let frame = tokio::select! {
+            biased;
+            _ = self.cuts.changed() => return None,
+            frame = self.body.frame() => frame?,
+        };
+        let Ok(frame) = frame;
+        let data = frame.into_data().ok()?;
+        self.partial.extend_from_slice(&data);
+        while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+            let rest = self.partial.split_off(end + 1);
+            let line = std::mem::replace(&mut self.partial, rest);
+            self.lines.push_back(line.into());
+        }
+        Some(())
+    }
+
+    /// Waits while the events of this resource are held back.
+    async fn wait(&mut self) {
+        let hub = Arc::clone(&self.gateway.hub);
+        while let Some(until) = hub.held_until(&self.resource) {
+            sleep_until(until).await;
+        }
+        if let Some((revision, until)) = hub.past()
+            && revision > 0
+        {
+            // The API server that lags behind does not send newer events yet.
+            sleep_until(until + Duration::from_millis(1)).await;
+        }
+        self.gateway.session.alive(&hub).await;
+    }
+
+    /// Names the event, and returns the fault that waits for it.
+    fn fault_of(&self, line: &[u8]) -> Option<Fault> {
+        let fingerprint = self.fingerprint(line)?;
+        let mut record = self.gateway.hub.record.lock();
+        let nth = record.count(&fingerprint);
+        record.fault(true, &fingerprint, nth)
+    }
+
+    fn fingerprint(&self, line: &[u8]) -> Option<String> {
+        let line: Line<'_> = serde_json::from_slice(line).ok()?;
+        if matches!(&*line.kind, "BOOKMARK" | "ERROR") {
+            return None;
+        }
+        let meta = line.object.metadata;
+        let name = self.gateway.hub.record.lock().stable_name(&meta.name);
+        Some(format!(
+            "{}/{}/{}/{name}",
+            line.kind, self.resource, meta.namespace
+        ))
+    }
+
+    fn deliver(&self, line: &[u8], fault: Option<Fault>) {
+        let Some(fingerprint) = self.fingerprint(line) else {
+            return;
+        };
+        let hub = &self.gateway.hub;
+        let (revision, newest) = (revision_of(line), hub.newest());
+        let mut record = hub.record.lock();
+        let delivery = Delivery {
+            nth: 0,
+            resource: self.resource.clone(),
+            process: self.gateway.session.id,
+            step: record.step,
+            at: record.now(),
+            revision,
+            lag: newest.saturating_sub(revision),
+            fault: fault.map(Fault::name),
+            fingerprint,
+        };
+        let name = format!("delivered {}", delivery.fingerprint);
+        let nth = record.count(&name);
+        record.trace.deliveries.push(Delivery { nth, ..delivery });
+    }
+}
+
+fn revision_of(line: &[u8]) -> u64 {
+    let line = serde_json::from_slice::<Line<'_>>(line);
+    line.ok()
+        .and_then(|line| line.object.metadata.resource_version.parse().ok())
+        .unwrap_or_default()
+}

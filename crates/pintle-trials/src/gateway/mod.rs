@@ -1,0 +1,409 @@
+//! The gateway: the only way from a controller to the server, and the place where requests fail.
+//!
+//! ```text
+//! controller ─► request ─► latency ─► fault before? ─► server ─► fault after? ─► latency ─► answer
+//!                                          │                          │
+//!                                   crash, error, rival        crash, lost answer, user
+//! ```
+//!
+//! A request of a crashed process never returns: first the process is cut off, then its futures are
+//! dropped. In the other order, code in `Drop` would still reach the server, which no crash does.
+
+pub(crate) mod feed;
+pub(crate) mod request;
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use pintle_apiserver::ApiService;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::{Service, ServiceExt};
+
+use self::request::{Target, Verb};
+use crate::{
+    canonical::RIVAL,
+    hub::{Hub, Origin, Signal},
+    plan::Fault,
+    trace::{self, Abort},
+};
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// An error below HTTP.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Broken(&'static str);
+
+/// One incarnation of the controller's process, as the network sees it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u32,
+    severed: AtomicBool,
+}
+
+impl Session {
+    pub(crate) fn new(id: u32) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            severed: AtomicBool::new(false),
+        })
+    }
+
+    /// Cuts the process off from the world.
+    pub(crate) fn sever(&self) {
+        self.severed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_severed(&self) -> bool {
+        self.severed.load(Ordering::Relaxed)
+    }
+
+    /// Returns if the process is still connected, and never otherwise.
+    pub(crate) async fn alive(&self, hub: &Hub) {
+        if self.is_severed() || hub.abort.is_cancelled() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn crash(&self, hub: &Hub, why: &str) {
+        self.sever();
+        let mut record = hub.record.lock();
+        record.mark(format!("process {} crashes {why} (fault)", self.id));
+        record.busy_for(Duration::from_secs(3));
+        drop(record);
+        let _ = hub.signals.send(Signal::Crash(self.id));
+    }
+}
+
+/// The client's side of the gateway.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) server: ApiService,
+}
+
+impl Service<Request<Body>> for Gateway {
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let gateway = self.clone();
+        Box::pin(async move { gateway.answer(request).await })
+    }
+}
+
+impl Gateway {
+    async fn answer(self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let target = Target::read(&parts.method, &parts.uri, &body);
+        let call = self.begin(target, body.clone()).await?;
+        let parts = self.redirect(&call.target, parts);
+        if let Some(early) = self.before(&call).await? {
+            return self.finish(&call, early).await;
+        }
+        if matches!(call.target.verb, Verb::Watch | Verb::List) {
+            self.hub.connected(&call.target.resource).await;
+            self.session.alive(&self.hub).await;
+        }
+        let resumes = call.target.verb == Verb::Watch && resumes(&parts.uri);
+        if resumes && self.hub.take_expired(&call.target.resource) {
+            return self.finish(&call, plain(200, feed::gone_line())).await;
+        }
+        let origin = Origin::Controller(call.index);
+        let sent = Request::from_parts(parts, Full::new(body));
+        let oneshot = self.server.clone().oneshot(sent);
+        let Ok(answer) = self.hub.attributed(origin, oneshot).await;
+        self.hub.record.lock().trace.requests[call.index].status = Some(answer.status().as_u16());
+        let answer = if call.target.verb == Verb::Watch && answer.status().is_success() {
+            let (parts, body) = answer.into_parts();
+            let feed = feed::wrap(&self, call.target.resource.clone(), body);
+            Response::from_parts(parts, feed)
+        } else {
+            let (parts, body) = answer.into_parts();
+            let Ok(body) = body.collect().await;
+            let body = body.to_bytes();
+            self.learn(&call, parts.status, &body);
+            Response::from_parts(parts, full(body))
+        };
+        self.after(&call).await?;
+        self.finish(&call, answer).await
+    }
+
+    /// Records the request and waits for it to reach the server.
+    async fn begin(&self, target: Target, body: Bytes) -> Result<Call, BoxError> {
+        self.session.alive(&self.hub).await;
+        self.hub.learn_version(&target);
+        let (call, hot) = self.enter(target, body);
+        if let Some((count, what)) = hot {
+            self.hub.give_up(Abort::HotLoop(count, what));
+            return std::future::pending().await;
+        }
+        sleep(self.hub.latency()).await;
+        self.session.alive(&self.hub).await;
+        if self.hub.is_down() {
+            return Err(Broken("connection refused").into());
+        }
+        Ok(call)
+    }
+
+    /// Records the request. Returns the limit and the request if this is a hot loop.
+    fn enter(&self, target: Target, body: Bytes) -> (Call, Option<(usize, String)>) {
+        let mut record = self.hub.record.lock();
+        let mut stable = target.clone();
+        stable.name = record.stable_name(&target.name);
+        let fingerprint = stable.fingerprint();
+        let nth = record.count(&fingerprint);
+        let fault = record.fault(false, &fingerprint, nth);
+        let request = trace::Request {
+            target: target.clone(),
+            fingerprint: fingerprint.clone(),
+            nth,
+            process: self.session.id,
+            step: record.step,
+            at: record.now(),
+            body,
+            status: None,
+            commits: Vec::new(),
+            fault: fault.map(Fault::name),
+        };
+        record.trace.requests.push(request);
+        let index = record.trace.requests.len() - 1;
+        let counts = target.verb != Verb::Watch && !target.is_bookkeeping();
+        let hot = (counts && record.is_hot()).then(|| (record.limit, fingerprint));
+        let call = Call {
+            target,
+            index,
+            fault,
+        };
+        (call, hot)
+    }
+
+    /// Applies a fault that comes before the server.
+    async fn before(&self, call: &Call) -> Result<Option<Answer>, BoxError> {
+        match call.fault {
+            Some(Fault::CrashBefore) => {
+                self.session.crash(&self.hub, "before a request");
+                std::future::pending().await
+            }
+            Some(Fault::Error(code) | Fault::Errors(code, _)) => Ok(Some(refusal(code))),
+            Some(Fault::Refused) => Err(Broken("connection refused").into()),
+            Some(Fault::Rival(_)) => {
+                self.hub.rival(&call.target).await;
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Applies a fault that comes after the server.
+    async fn after(&self, call: &Call) -> Result<(), BoxError> {
+        match call.fault {
+            Some(Fault::CrashAfter) => {
+                self.session.crash(&self.hub, "after a request");
+                std::future::pending().await
+            }
+            Some(Fault::LostAnswer) => {
+                sleep(self.hub.latency()).await;
+                Err(Broken("connection reset before the answer arrived").into())
+            }
+            Some(Fault::ServerRestart) => {
+                self.hub.restart_server();
+                Err(Broken("connection reset before the answer arrived").into())
+            }
+            Some(Fault::UserDelete) => {
+                self.hub.user_delete().await;
+                Ok(())
+            }
+            Some(Fault::UserNext) => {
+                self.hub.advance().await;
+                Ok(())
+            }
+            Some(Fault::UserRecreate) => {
+                self.hub.user_recreate().await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn finish(&self, call: &Call, answer: Answer) -> Result<Answer, BoxError> {
+        {
+            let mut record = self.hub.record.lock();
+            let request = &mut record.trace.requests[call.index];
+            request.status = Some(answer.status().as_u16());
+        }
+        sleep(self.hub.latency()).await;
+        self.session.alive(&self.hub).await;
+        Ok(answer)
+    }
+
+    /// Points a list that accepts any version at the past, while that is visible.
+    fn redirect(&self, target: &Target, mut parts: http::request::Parts) -> http::request::Parts {
+        if target.verb != Verb::List {
+            return parts;
+        }
+        let query = parts.uri.query().unwrap_or_default();
+        if let (true, Some((revision, _))) = (target.any_version, self.hub.past()) {
+            let kept = query.split('&').filter(|pair| {
+                !pair.starts_with("resourceVersion=") && !pair.starts_with("resourceVersionMatch=")
+            });
+            let mut pairs: Vec<&str> = kept.collect();
+            let exact = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
+            pairs.push(&exact);
+            let uri = format!("{}?{}", parts.uri.path(), pairs.join("&"));
+            if let Ok(uri) = uri.parse() {
+                parts.uri = uri;
+            }
+        }
+        parts
+    }
+
+    /// Remembers generated names, and whether a blind write dropped what a rival wrote.
+    fn learn(&self, call: &Call, status: StatusCode, body: &[u8]) {
+        let rival = matches!(call.fault, Some(Fault::Rival(_)));
+        if !(status.is_success() && (call.target.verb == Verb::Create || rival)) {
+            return;
+        }
+        let Ok(object) = serde_json::from_slice::<Value>(body) else {
+            return;
+        };
+        let mut record = self.hub.record.lock();
+        record.learn_generated(&object);
+        let sent = &record.trace.requests[call.index].body;
+        let sent: Value = serde_json::from_slice(sent).unwrap_or_default();
+        if rival
+            && call.target.verb == Verb::Update
+            && sent["metadata"]["resourceVersion"].is_null()
+            && object["metadata"]["annotations"][RIVAL].is_null()
+        {
+            let what = record.trace.requests[call.index].fingerprint.clone();
+            record.trace.overwritten.push(what);
+        }
+    }
+
+    /// Sends a request to something outside the cluster through the same faults.
+    pub(crate) async fn external<T>(
+        &self,
+        verb: Verb,
+        service: &str,
+        id: &str,
+        apply: impl FnOnce(&mut std::collections::BTreeMap<String, Value>) -> T,
+    ) -> Result<T, ExternalError> {
+        let target = Target {
+            verb,
+            resource: request::ResourceName {
+                group: "external".to_owned(),
+                plural: service.to_owned(),
+            },
+            version: "v1".to_owned(),
+            namespace: None,
+            name: id.to_owned(),
+            subresource: String::new(),
+            any_version: false,
+        };
+        let failed = |error: BoxError| ExternalError(error.to_string());
+        let call = self.begin(target, Bytes::new()).await.map_err(failed)?;
+        if let Some(early) = self.before(&call).await.map_err(failed)? {
+            return Err(ExternalError(format!(
+                "{service} answered {}",
+                early.status()
+            )));
+        }
+        let result = {
+            let mut record = self.hub.record.lock();
+            let entries = record.externals.entry(service.to_owned()).or_default();
+            apply(entries)
+        };
+        self.after(&call).await.map_err(failed)?;
+        sleep(self.hub.latency()).await;
+        self.session.alive(&self.hub).await;
+        Ok(result)
+    }
+}
+
+/// A failed request to something outside the cluster.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct ExternalError(String);
+
+struct Call {
+    target: Target,
+    index: usize,
+    fault: Option<Fault>,
+}
+
+/// Returns whether a watch continues from a known version.
+fn resumes(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    let mut pairs = query.split('&');
+    !query.contains("sendInitialEvents=true")
+        && pairs.any(|pair| {
+            pair.strip_prefix("resourceVersion=")
+                .is_some_and(|version| !matches!(version, "" | "0"))
+        })
+}
+
+pub(crate) fn full(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+fn plain(code: u16, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(full(body));
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
+    let json = header::HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(header::CONTENT_TYPE, json);
+    answer
+}
+
+/// Returns the answer of a server that refuses a request.
+fn refusal(code: u16) -> Answer {
+    let (reason, message) = match code {
+        403 => ("Forbidden", "exceeded quota"),
+        409 => ("Conflict", "the object has been modified"),
+        429 => (
+            "TooManyRequests",
+            "too many requests, please try again later",
+        ),
+        503 => (
+            "ServiceUnavailable",
+            "the server is currently unable to handle the request",
+        ),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in time",
+        ),
+        _ => ("InternalError", "an internal error occurred"),
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("{message} (injected by pintle-trials)"), "reason": reason, "code": code,
+    });
+    let mut answer = plain(code, status.to_string());
+    if code == 429 {
+        let second = header::HeaderValue::from_static("1");
+        answer.headers_mut().insert(header::RETRY_AFTER, second);
+    }
+    answer
+}

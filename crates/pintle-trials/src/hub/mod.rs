@@ -1,0 +1,327 @@
+//! The world of one scenario: the server, the record of what happens, and the faults that wait for
+//! their point.
+//!
+//! Everything runs on one thread under a paused clock. The record is behind a lock only because the
+//! client's futures must be `Send`; no code of the user runs while it is held.
+
+mod feeds;
+mod record;
+mod users;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
+use pintle_apiserver::{ApiServer, ApiService, PodDeletion, User};
+use pintle_clock::{Clock, Rng};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+pub(crate) use self::record::Record;
+use self::record::{Armed, Hook};
+use crate::{
+    canonical::Snapshot,
+    gateway::request::{ResourceName, Target, Verb},
+    plan::{Fault, Pace, Plan},
+    story::{Step, collection_path},
+    trace::{Abort, Trace},
+};
+
+/// The virtual date on which every scenario starts.
+const START: &str = "2026-01-01T00:00:00Z";
+
+/// Who makes the request that is being polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The controller, with the index of the request in the trace.
+    Controller(usize),
+    /// Users, the garbage collector, kubelets.
+    World,
+}
+
+/// What the gateway tells the supervisor of processes.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// The process crashed; start another one.
+    Crash(u32),
+    /// The process ended by itself.
+    Exited(u32, Option<String>),
+}
+
+pub(crate) struct Hub {
+    pub(crate) server: ApiServer,
+    admin: ApiService,
+    pub(crate) record: Arc<Mutex<Record>>,
+    pub(crate) steps: Vec<Step>,
+    /// Wakes the actors of the cluster after a commit.
+    pub(crate) committed: Arc<Notify>,
+    /// Wakes the check of what must always hold.
+    pub(crate) checked: Arc<Notify>,
+    /// Wakes disconnected feeds.
+    back: Notify,
+    pub(crate) signals: mpsc::UnboundedSender<Signal>,
+    /// Counts how often all watches were cut.
+    pub(crate) cuts: watch::Sender<u64>,
+    pub(crate) abort: CancellationToken,
+    pub(crate) clock: Clock,
+    pub(crate) rng: Rng,
+    pub(crate) seed: u64,
+    rapid: bool,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        plan: &Plan,
+        steps: Vec<Step>,
+        limit: usize,
+        workloads: bool,
+        signals: mpsc::UnboundedSender<Signal>,
+    ) -> Arc<Self> {
+        let now = Instant::now();
+        let times = |fault| match fault {
+            Fault::Errors(_, times) | Fault::Rival(times) => times,
+            _ => 1,
+        };
+        let record = Record {
+            start: now,
+            trace: Trace {
+                fired: vec![false; plan.faults.len()],
+                ..Trace::default()
+            },
+            current: Origin::World,
+            seen: BTreeMap::new(),
+            armed: plan
+                .faults
+                .iter()
+                .map(|(fault, point)| Armed {
+                    fault: *fault,
+                    point: point.clone(),
+                    left: times(*fault),
+                })
+                .collect(),
+            dirty: BTreeSet::new(),
+            versions: BTreeMap::new(),
+            last_commit: now,
+            busy_until: now,
+            pending: 0,
+            holds: BTreeMap::new(),
+            away: BTreeMap::new(),
+            expired: BTreeSet::new(),
+            down_until: None,
+            window: VecDeque::new(),
+            limit,
+            step: 0,
+            next_step: 0,
+            ended: false,
+            generated: BTreeMap::new(),
+            desired: BTreeMap::new(),
+            rivals: 0,
+            past: None,
+            externals: BTreeMap::new(),
+            snapshot: Snapshot::default(),
+            commits: 0,
+        };
+        let record = Arc::new(Mutex::new(record));
+        let committed = Arc::new(Notify::new());
+        let checked = Arc::new(Notify::new());
+        let notified = [Arc::clone(&committed), Arc::clone(&checked)];
+        let clock = Clock::starting_at(START.parse().unwrap_or_default());
+        let server = ApiServer::builder()
+            .clock(clock.clone())
+            .seed(1 + plan.seed)
+            .history_bytes(8 << 20)
+            .pod_deletion(if workloads {
+                PodDeletion::Leave
+            } else {
+                PodDeletion::AtOnce
+            })
+            .points(Hook(Arc::clone(&record), notified))
+            .build();
+        let admin = server.service_as(User::admin());
+        Arc::new(Self {
+            server,
+            admin,
+            record,
+            steps,
+            committed,
+            checked,
+            back: Notify::new(),
+            signals,
+            cuts: watch::Sender::new(0),
+            abort: CancellationToken::new(),
+            clock,
+            rng: Rng::with_seed(1 + plan.seed),
+            seed: plan.seed,
+            rapid: plan.pace == Pace::Rapid,
+        })
+    }
+
+    /// Returns the latency of the next hop.
+    pub(crate) fn latency(&self) -> Duration {
+        if self.seed == 0 {
+            return Duration::from_millis(1);
+        }
+        let long = self.rng.below(16) == 0;
+        Duration::from_millis(1 + self.rng.below(if long { 400 } else { 6 }))
+    }
+
+    /// Sends a request of the world and returns the answer.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Option<&Value>,
+    ) -> (StatusCode, Value) {
+        let bytes = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content)
+            .body(Full::new(bytes));
+        let Ok(request) = request else {
+            return (StatusCode::BAD_REQUEST, Value::Null);
+        };
+        let target = Target::read(request.method(), request.uri(), b"{}");
+        self.learn_version(&target);
+        let (status, bytes) = self.send(Origin::World, self.admin.clone(), request).await;
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    pub(crate) fn learn_version(&self, target: &Target) {
+        if target.verb == Verb::Other {
+            return;
+        }
+        let mut record = self.record.lock();
+        if !record.versions.contains_key(&target.resource) {
+            let (resource, version) = (target.resource.clone(), target.version.clone());
+            record.versions.insert(resource, version);
+        }
+    }
+
+    async fn send(
+        &self,
+        origin: Origin,
+        service: ApiService,
+        request: Request<Full<Bytes>>,
+    ) -> (StatusCode, Bytes) {
+        let answer = self.attributed(origin, service.oneshot(request)).await;
+        let Ok(answer) = answer;
+        let status = answer.status();
+        let body = answer.into_body().collect().await;
+        let Ok(body) = body;
+        (status, body.to_bytes())
+    }
+
+    /// Polls a future so that its commits are recorded as made by `origin`.
+    pub(crate) fn attributed<F: Future>(&self, origin: Origin, future: F) -> Attributed<F> {
+        Attributed {
+            future: Box::pin(future),
+            record: Arc::clone(&self.record),
+            origin,
+        }
+    }
+
+    /// Ends the scenario.
+    pub(crate) fn give_up(&self, why: Abort) {
+        let mut record = self.record.lock();
+        if record.trace.aborted.is_none() {
+            record.trace.aborted = Some(why);
+        }
+        drop(record);
+        self.abort.cancel();
+    }
+
+    /// Returns how long the world has been at rest, or `None` if something is pending.
+    pub(crate) fn quiet(&self) -> Option<Duration> {
+        let record = self.record.lock();
+        let now = Instant::now();
+        let settled = record.pending == 0 && record.busy_until <= now;
+        settled.then(|| now - record.last_commit.max(record.busy_until))
+    }
+
+    /// Returns the current state of everything that was touched.
+    pub(crate) async fn snapshot(&self) -> Snapshot {
+        let (dirty, versions) = {
+            let mut record = self.record.lock();
+            let dirty = std::mem::take(&mut record.dirty);
+            let versions = record.versions.clone();
+            (dirty, versions)
+        };
+        for resource in dirty {
+            let hidden = matches!(
+                resource.group.as_str(),
+                "apiextensions.k8s.io" | "apiregistration.k8s.io"
+            );
+            let Some(version) = versions.get(&resource).filter(|_| !hidden) else {
+                continue;
+            };
+            let path = collection_path(&resource, version, None);
+            let (status, mut list) = self
+                .call(Method::GET, &path, "application/json", None)
+                .await;
+            if !status.is_success() {
+                continue;
+            }
+            let api_version = list["apiVersion"].clone();
+            let kind = list["kind"].as_str().unwrap_or_default();
+            let kind: Value = kind.strip_suffix("List").unwrap_or(kind).into();
+            let mut items = match list["items"].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            };
+            for item in &mut items {
+                item["apiVersion"] = api_version.clone();
+                item["kind"] = kind.clone();
+            }
+            self.record
+                .lock()
+                .snapshot
+                .lists
+                .insert(resource, Arc::new(items));
+        }
+        let record = self.record.lock();
+        let mut snapshot = record.snapshot.clone();
+        for (name, entries) in &record.externals {
+            let resource = ResourceName {
+                group: "external".to_owned(),
+                plural: name.clone(),
+            };
+            let entry = |(id, value): (&String, &Value)| json!({"kind": format!("External {name}"), "metadata": {"name": id}, "value": value});
+            let entries = entries.iter().map(entry).collect();
+            snapshot.lists.insert(resource, Arc::new(entries));
+        }
+        snapshot
+    }
+}
+
+/// A future whose commits are attributed to `origin`.
+pub(crate) struct Attributed<F> {
+    future: Pin<Box<F>>,
+    record: Arc<Mutex<Record>>,
+    origin: Origin,
+}
+
+impl<F: Future> Future for Attributed<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let before = std::mem::replace(&mut self.record.lock().current, self.origin);
+        let polled = self.future.as_mut().poll(cx);
+        self.record.lock().current = before;
+        polled
+    }
+}

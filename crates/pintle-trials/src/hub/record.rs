@@ -1,0 +1,191 @@
+//! What a scenario remembers, and the faults that wait for their point.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use pintle_apiserver::{Points, Write};
+use serde_json::Value;
+use tokio::{sync::Notify, time::Instant};
+
+use super::Origin;
+use crate::{
+    canonical::Snapshot,
+    gateway::request::{ResourceName, is_bookkeeping},
+    plan::{Fault, Point},
+    story::Desired,
+    trace::{Commit, Mark, Trace},
+};
+
+/// A fault that waits for its point.
+#[derive(Debug)]
+pub(super) struct Armed {
+    pub(super) fault: Fault,
+    pub(super) point: Point,
+    pub(super) left: u32,
+}
+
+/// A feed that is disconnected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Away {
+    pub(super) until: Instant,
+    pub(super) after_step: Option<usize>,
+}
+
+/// The mutable part of the world.
+pub(crate) struct Record {
+    pub(super) start: Instant,
+    pub(crate) trace: Trace,
+    pub(super) current: Origin,
+    pub(super) seen: BTreeMap<String, u32>,
+    pub(super) armed: Vec<Armed>,
+    pub(super) dirty: BTreeSet<ResourceName>,
+    pub(super) versions: BTreeMap<ResourceName, String>,
+    pub(super) last_commit: Instant,
+    pub(super) busy_until: Instant,
+    /// Actions of users that wait for something.
+    pub(crate) pending: usize,
+    pub(super) holds: BTreeMap<ResourceName, Instant>,
+    pub(super) away: BTreeMap<ResourceName, Away>,
+    pub(super) expired: BTreeSet<ResourceName>,
+    pub(super) down_until: Option<Instant>,
+    pub(super) window: VecDeque<Instant>,
+    pub(crate) limit: usize,
+    pub(crate) step: usize,
+    pub(super) next_step: usize,
+    /// The user deleted the object for good; the rest of the story is void.
+    pub(crate) ended: bool,
+    pub(super) generated: BTreeMap<String, String>,
+    pub(super) desired: BTreeMap<String, Desired>,
+    pub(super) rivals: u32,
+    /// After a time travel: lists that accept any version are answered from this one.
+    pub(super) past: Option<(u64, Instant)>,
+    pub(crate) externals: BTreeMap<String, BTreeMap<String, Value>>,
+    pub(super) snapshot: Snapshot,
+    pub(super) commits: u64,
+}
+
+/// Records every commit.
+pub(super) struct Hook(pub(super) Arc<Mutex<Record>>, pub(super) [Arc<Notify>; 2]);
+
+impl Points for Hook {
+    fn after_commit(&self, write: &Write<'_>, revision: u64) {
+        let mut record = self.0.lock();
+        record.commits += 1;
+        let resource = ResourceName {
+            group: write.group.to_owned(),
+            plural: write.resource.to_owned(),
+        };
+        if is_bookkeeping(&resource) {
+            if let Origin::Controller(_) = record.current {
+                record.trace_commit(write, resource, revision);
+            }
+            return;
+        }
+        record.last_commit = Instant::now();
+        record.dirty.insert(resource.clone());
+        record.trace_commit(write, resource, revision);
+        drop(record);
+        self.1.iter().for_each(|notify| notify.notify_one());
+    }
+}
+
+impl Record {
+    fn trace_commit(&mut self, write: &Write<'_>, resource: ResourceName, revision: u64) {
+        if let Origin::Controller(index) = self.current
+            && let Some(request) = self.trace.requests.get_mut(index)
+        {
+            request.commits.push(Commit {
+                resource,
+                key: write.namespace.map_or_else(
+                    || write.name.to_owned(),
+                    |ns| format!("{ns}/{}", write.name),
+                ),
+                removes: write.removes,
+                revision,
+            });
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(crate) fn mark(&mut self, text: impl Into<String>) {
+        let mark = Mark {
+            at: self.now(),
+            request: self.trace.requests.len(),
+            text: text.into(),
+        };
+        self.trace.marks.push(mark);
+    }
+
+    /// Keeps the world from counting as at rest for a while.
+    pub(crate) fn busy_for(&mut self, duration: Duration) {
+        self.busy_until = self.busy_until.max(Instant::now() + duration);
+    }
+
+    /// Returns how many times this name occurred, this time included.
+    pub(crate) fn count(&mut self, fingerprint: &str) -> u32 {
+        if let Some(count) = self.seen.get_mut(fingerprint) {
+            *count += 1;
+            return *count;
+        }
+        self.seen.insert(fingerprint.to_owned(), 1);
+        1
+    }
+
+    /// Returns the name with a generated suffix replaced by `*`.
+    pub(crate) fn stable_name(&self, name: &str) -> String {
+        self.generated
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| name.to_owned())
+    }
+
+    /// Returns the fault of this point, if one is armed.
+    pub(crate) fn fault(&mut self, event: bool, fingerprint: &str, nth: u32) -> Option<Fault> {
+        for (i, armed) in self.armed.iter_mut().enumerate() {
+            let (expected, from) = match &armed.point {
+                Point::Request(expected, from) if !event => (expected, *from),
+                Point::Event(expected, from) if event => (expected, *from),
+                _ => continue,
+            };
+            if armed.left == 0 || nth < from || expected != fingerprint {
+                continue;
+            }
+            armed.left -= 1;
+            self.trace.fired[i] = true;
+            return Some(armed.fault);
+        }
+        None
+    }
+
+    /// Counts a request, and reports whether the controller is in a hot loop.
+    pub(crate) fn is_hot(&mut self) -> bool {
+        let now = Instant::now();
+        self.window.push_back(now);
+        while self
+            .window
+            .front()
+            .is_some_and(|first| now - *first > Duration::from_secs(60))
+        {
+            self.window.pop_front();
+        }
+        self.window.len() > self.limit
+    }
+
+    pub(crate) fn learn_generated(&mut self, object: &Value) {
+        if let (Some(prefix), Some(name)) = (
+            object["metadata"]["generateName"].as_str(),
+            object["metadata"]["name"].as_str(),
+        ) {
+            self.generated
+                .entry(name.to_owned())
+                .or_insert_with(|| format!("{prefix}*"));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What users do, and a competing writer.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::Hub;
+use crate::{
+    canonical::RIVAL,
+    gateway::request::Target,
+    story::{Desired, Step, collection_path, merged},
+    trace::Abort,
+};
+
+/// How often a user retries a step that has to wait for a deletion.
+const STEP_RETRIES: usize = 240;
+
+impl Hub {
+    /// Applies the next step of the story. Returns whether there was one.
+    pub(crate) async fn advance(self: &Arc<Self>) -> bool {
+        let step = {
+            let mut record = self.record.lock();
+            let index = record.next_step;
+            let Some(step) = self.steps.get(index).filter(|_| !record.ended) else {
+                return false;
+            };
+            record.next_step += 1;
+            record.step = index;
+            let text = format!("user: {}", step.describe());
+            record.mark(text);
+            step.clone()
+        };
+        match self.try_step(&step).await {
+            Ok(true) => {}
+            Ok(false) => self.retry_step(step),
+            Err(why) => self.give_up(Abort::Story(why)),
+        }
+        self.lift(false);
+        true
+    }
+
+    fn retry_step(self: &Arc<Self>, step: Step) {
+        self.record.lock().pending += 1;
+        let hub = Arc::clone(self);
+        tokio::spawn(async move {
+            for _ in 0..STEP_RETRIES {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                match hub.try_step(&step).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(why) => {
+                        hub.give_up(Abort::Story(why));
+                        break;
+                    }
+                }
+            }
+            let mut record = hub.record.lock();
+            record.pending -= 1;
+        });
+    }
+
+    /// Tries a step. Returns false if it has to wait for a deletion to complete.
+    async fn try_step(&self, step: &Step) -> Result<bool, String> {
+        let object = step.object();
+        let path = object.path();
+        match step {
+            Step::Delete(_) => {
+                self.record.lock().desired.remove(&path);
+                let (status, answer) = self
+                    .call(Method::DELETE, &path, "application/json", None)
+                    .await;
+                refuse(step, status, &answer, &[404])?;
+                Ok(true)
+            }
+            Step::Apply(object, _) => self.apply(step, object, &path).await,
+        }
+    }
+
+    async fn apply(&self, step: &Step, object: &Desired, path: &str) -> Result<bool, String> {
+        for _ in 0..8 {
+            let (status, live) = self.call(Method::GET, path, "application/json", None).await;
+            if status == StatusCode::NOT_FOUND {
+                let collection = object.kind.path(&object.namespace);
+                let (status, answer) = self
+                    .call(
+                        Method::POST,
+                        &collection,
+                        "application/json",
+                        Some(&object.value),
+                    )
+                    .await;
+                if status == StatusCode::CONFLICT {
+                    continue;
+                }
+                refuse(step, status, &answer, &[])?;
+            } else {
+                refuse(step, status, &live, &[])?;
+                if !live["metadata"]["deletionTimestamp"].is_null() {
+                    return Ok(false);
+                }
+                let before = self.record.lock().desired.get(path).cloned();
+                let next = merged(&live, before.as_ref().map(|it| &it.value), &object.value);
+                let (status, answer) = self
+                    .call(Method::PUT, path, "application/json", Some(&next))
+                    .await;
+                if status == StatusCode::CONFLICT {
+                    continue;
+                }
+                refuse(step, status, &answer, &[])?;
+            }
+            let mut record = self.record.lock();
+            record.desired.insert(path.to_owned(), object.clone());
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Deletes what the story is about, for good.
+    pub(crate) async fn user_delete(self: &Arc<Self>) {
+        let object = {
+            let mut record = self.record.lock();
+            record.ended = true;
+            let step = self.steps.get(record.step);
+            let Some(step) = step else { return };
+            let object = step.object().clone();
+            record.mark(format!("user: delete {} (fault)", object.title()));
+            object
+        };
+        // Other objects of the story stay; the state is compared with one that was reached slowly.
+        self.retry_if_needed(Step::Delete(object)).await;
+    }
+
+    pub(crate) async fn user_recreate(self: &Arc<Self>) {
+        let object = {
+            let mut record = self.record.lock();
+            let step = self.steps.get(record.step);
+            let Some(Step::Apply(object, _)) = step else {
+                return;
+            };
+            let object = object.clone();
+            record.mark(format!(
+                "user: delete and recreate {} (fault)",
+                object.title()
+            ));
+            object
+        };
+        self.retry_if_needed(Step::Delete(object.clone())).await;
+        self.retry_if_needed(Step::Apply(object, String::new()))
+            .await;
+    }
+
+    async fn retry_if_needed(self: &Arc<Self>, step: Step) {
+        match self.try_step(&step).await {
+            Ok(true) => {}
+            Ok(false) => self.retry_step(step),
+            Err(why) => self.give_up(Abort::Story(why)),
+        }
+    }
+
+    /// Changes the object of a request, as a competing writer does. Returns whether it exists.
+    pub(crate) async fn rival(&self, target: &Target) -> bool {
+        let number = {
+            let mut record = self.record.lock();
+            record.rivals += 1;
+            record.mark("rival: touches the object (fault)");
+            record.rivals
+        };
+        let namespace = target.namespace.as_deref();
+        let collection = collection_path(&target.resource, &target.version, namespace);
+        let path = format!("{collection}/{}", target.name);
+        let touch = json!({"metadata": {"annotations": {
+            RIVAL: number.to_string(),
+        }}});
+        let content = "application/merge-patch+json";
+        let (status, _) = self.call(Method::PATCH, &path, content, Some(&touch)).await;
+        status.is_success()
+    }
+}
+
+fn refuse(step: &Step, status: StatusCode, answer: &Value, fine: &[u16]) -> Result<(), String> {
+    if status.is_success() || fine.contains(&status.as_u16()) {
+        return Ok(());
+    }
+    let why = answer["message"].as_str().unwrap_or("no message");
+    Err(format!("cannot {}: {status}: {why}", step.describe()))
+}

@@ -1,0 +1,301 @@
+//! The planners: which faults to try, given the trace of a run without any.
+//!
+//! Each family is a function from the reference to plans. Between two writes of a controller nothing
+//! changes in the cluster, so one crash before and one after each write stand for every crash.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+
+use super::{Fault, Pace, Plan, Point};
+use crate::{
+    gateway::request::Verb,
+    trace::{Delivery, Request, Trace},
+};
+
+/// A family of faults: a planner over the reference.
+type Planner = fn(&Trace, Pace, &Context) -> Vec<Plan>;
+
+/// What planners know besides the trace.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Context {
+    /// The number of steps of the story.
+    pub(crate) steps: usize,
+    /// Steps that apply an object, rather than delete one.
+    pub(crate) applies: Vec<usize>,
+    /// Objects that the controller made and has to restore, as `resource/namespace/name`.
+    pub(crate) owned: Vec<String>,
+    /// Those of them that have an earlier state to be set back to.
+    pub(crate) edits: Vec<String>,
+    /// Whether to try errors that a retry does not usually help against.
+    pub(crate) terminal_errors: bool,
+}
+
+const PLANNERS: [Planner; 11] = [
+    crashes,
+    lost_answers,
+    errors,
+    rivals,
+    user_acts,
+    delays,
+    cuts,
+    unobserved,
+    server_restarts,
+    time_travel,
+    drift,
+];
+
+/// Returns all plans with one fault, families taking turns, so that a short budget covers each.
+pub(crate) fn singles(reference: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    let families = PLANNERS
+        .iter()
+        .map(|planner| planner(reference, pace, context).into_iter());
+    interleave(families.collect())
+}
+
+fn interleave(mut families: Vec<std::vec::IntoIter<Plan>>) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    loop {
+        let before = plans.len();
+        plans.extend(families.iter_mut().filter_map(Iterator::next));
+        if plans.len() == before {
+            return plans;
+        }
+    }
+}
+
+fn at(request: &Request) -> Point {
+    Point::Request(request.fingerprint.clone(), request.nth)
+}
+
+fn on(delivery: &Delivery) -> Point {
+    Point::Event(delivery.fingerprint.clone(), delivery.nth)
+}
+
+fn writes(trace: &Trace) -> impl Iterator<Item = &Request> {
+    trace
+        .requests
+        .iter()
+        .filter(|request| request.target.verb.is_write() && !request.target.is_bookkeeping())
+}
+
+fn deliveries(trace: &Trace) -> impl Iterator<Item = &Delivery> {
+    let counts =
+        |delivery: &&Delivery| !crate::gateway::request::is_bookkeeping(&delivery.resource);
+    trace.deliveries.iter().filter(counts)
+}
+
+/// Returns whether the request changed something. Others leave the cluster as it was, so a crash at
+/// one is a crash after the one before.
+fn is_effective(request: &Request) -> bool {
+    !request.commits.is_empty() || request.target.resource.group == "external"
+}
+
+fn each(
+    trace: &Trace,
+    pace: Pace,
+    faults: &[Fault],
+    wanted: impl Fn(&Request) -> bool,
+) -> Vec<Plan> {
+    writes(trace)
+        .filter(|request| wanted(request))
+        .flat_map(|request| {
+            let plan = |fault: &Fault| Plan::single(*fault, at(request), pace);
+            faults.iter().map(plan).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The process crashes before or after each write.
+pub(crate) fn crashes(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let faults = [Fault::CrashAfter, Fault::CrashBefore];
+    each(trace, pace, &faults, is_effective)
+}
+
+/// Each write is applied, but its answer gets lost.
+fn lost_answers(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    each(trace, pace, &[Fault::LostAnswer], is_effective)
+}
+
+/// Each request fails once, or several times in a row.
+fn errors(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    let mut faults = match pace {
+        Pace::Paced => vec![Fault::Error(500), Fault::Errors(503, 4)],
+        Pace::Rapid => vec![Fault::Refused, Fault::Error(429)],
+    };
+    if context.terminal_errors {
+        faults.extend([Fault::Error(403), Fault::Error(422)]);
+    }
+    let mut plans = each(trace, pace, &faults, is_effective);
+    // Watches that are renewed at rest are not part of a trial, which rests for less time.
+    let reads = trace
+        .requests
+        .iter()
+        .filter(|request| match request.target.verb {
+            Verb::Watch => request.nth == 1,
+            Verb::Get | Verb::List => request.nth <= 2,
+            _ => false,
+        });
+    let reads = reads.filter(|request| !request.target.is_bookkeeping());
+    plans.extend(reads.map(|request| Plan::single(Fault::Error(500), at(request), pace)));
+    plans
+}
+
+/// Another client changes the object just before each update that could overwrite it.
+fn rivals(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let times = if pace == Pace::Paced { 1 } else { 3 };
+    let faults = [Fault::Rival(times)];
+    each(trace, pace, &faults, |request| match request.target.verb {
+        Verb::Update => request.target.resource.group != "external",
+        Verb::Patch => serde_json::from_slice::<Value>(&request.body)
+            .is_ok_and(|body| !body["metadata"]["resourceVersion"].is_null()),
+        _ => false,
+    })
+}
+
+/// The user goes on right after each write: with the next step, a deletion, or a new start.
+fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for request in writes(trace).filter(|request| is_effective(request)) {
+        let mut add = |fault| plans.push(Plan::single(fault, at(request), pace));
+        if pace == Pace::Paced && request.step + 1 < context.steps {
+            add(Fault::UserNext);
+        }
+        if context.applies.contains(&request.step) {
+            add(Fault::UserDelete);
+            add(Fault::UserRecreate);
+        }
+    }
+    plans
+}
+
+/// Events of one resource arrive late, from each event on.
+fn delays(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let by = Duration::from_secs(if pace == Pace::Paced { 3 } else { 60 });
+    deliveries(trace)
+        .map(|delivery| Plan::single(Fault::Delay(by), on(delivery), pace))
+        .collect()
+}
+
+/// The watch breaks or expires before each event.
+fn cuts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let fault = match pace {
+        Pace::Paced => Fault::Gone,
+        Pace::Rapid => Fault::Cut,
+    };
+    deliveries(trace)
+        .map(|delivery| Plan::single(fault, on(delivery), pace))
+        .collect()
+}
+
+/// States in between are never seen.
+fn unobserved(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    deliveries(trace)
+        .map(|delivery| Plan::single(Fault::Unobserved, on(delivery), pace))
+        .collect()
+}
+
+/// The API server restarts at each event, or after each write.
+fn server_restarts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let fault = Fault::ServerRestart;
+    match pace {
+        Pace::Paced => each(trace, pace, &[fault], is_effective),
+        Pace::Rapid => deliveries(trace)
+            .map(|delivery| Plan::single(fault, on(delivery), pace))
+            .collect(),
+    }
+}
+
+/// A restarted process reads the past. Only processes that accept any version can.
+fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    if !trace
+        .requests
+        .iter()
+        .any(|request| request.target.any_version)
+    {
+        return Vec::new();
+    }
+    deliveries(trace)
+        .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace))
+        .collect()
+}
+
+/// Another user deletes or changes each object of the controller.
+fn drift(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    if pace == Pace::Rapid {
+        return Vec::new();
+    }
+    let plan = |fault| move |id: &String| Plan::single(fault, Point::End(id.clone()), pace);
+    let deletes = context.owned.iter().map(plan(Fault::DriftDelete));
+    deletes
+        .chain(context.edits.iter().map(plan(Fault::DriftEdit)))
+        .collect()
+}
+
+/// Returns plans with two crashes: one during the recovery from another.
+pub(crate) fn crash_pairs(reference: &Trace, pace: Pace) -> Vec<Plan> {
+    let writes: Vec<&Request> = writes(reference).filter(|it| is_effective(it)).collect();
+    let mut plans = Vec::new();
+    for (i, first) in writes.iter().enumerate() {
+        for second in &writes[i..] {
+            for (a, b) in [
+                (Fault::CrashAfter, Fault::CrashAfter),
+                (Fault::CrashBefore, Fault::CrashAfter),
+                (Fault::LostAnswer, Fault::CrashBefore),
+            ] {
+                let next = if first.fingerprint == second.fingerprint && first.nth == second.nth {
+                    Point::Request(second.fingerprint.clone(), second.nth + 1)
+                } else {
+                    at(second)
+                };
+                plans.push(Plan {
+                    faults: vec![(a, at(first)), (b, next)],
+                    ..Plan::reference(pace)
+                });
+            }
+        }
+    }
+    plans
+}
+
+/// Returns a random plan: one to four single faults of the reference, and random latencies.
+pub(crate) fn random(singles: &[Plan], seed: u64) -> Plan {
+    let rng = pintle_clock::Rng::with_seed(seed);
+    let mut plan = Plan {
+        seed,
+        ..Plan::default()
+    };
+    let mut chosen: BTreeMap<Point, Fault> = BTreeMap::new();
+    for _ in 0..=rng.below(4) {
+        let index = usize::try_from(rng.below(singles.len() as u64)).unwrap_or_default();
+        let Some(single) = singles.get(index) else {
+            break;
+        };
+        plan.pace = if chosen.is_empty() {
+            single.pace
+        } else {
+            plan.pace
+        };
+        let combines = |fault: &Fault| {
+            !matches!(
+                fault,
+                Fault::UserDelete
+                    | Fault::UserRecreate
+                    | Fault::UserNext
+                    | Fault::DriftEdit
+                    | Fault::DriftDelete
+            )
+        };
+        if let Some((fault, point)) = single.faults.first().filter(|(fault, _)| combines(fault)) {
+            chosen.insert(point.clone(), *fault);
+        }
+    }
+    plan.faults = chosen
+        .into_iter()
+        .map(|(point, fault)| (fault, point))
+        .collect();
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use bytes::Bytes;
+use http::Method;
+
+use super::*;
+use crate::gateway::request::{ResourceName, Target};
+
+fn request(method: &Method, path: &str, nth: u32, body: &'static str) -> Request {
+    let target = Target::read(method, &path.parse().unwrap(), body.as_bytes());
+    Request {
+        fingerprint: target.fingerprint(),
+        target,
+        nth,
+        process: 1,
+        step: 0,
+        at: Duration::ZERO,
+        body: Bytes::from_static(body.as_bytes()),
+        status: Some(200),
+        commits: vec![crate::trace::Commit {
+            resource: ResourceName::default(),
+            key: String::new(),
+            removes: false,
+            revision: 1,
+        }],
+        fault: None,
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/d/configmaps";
+
+fn reference() -> Trace {
+    let update = format!("{MAPS}/a");
+    let versioned = r#"{"metadata":{"resourceVersion":"1"}}"#;
+    Trace {
+        requests: vec![
+            request(&Method::GET, MAPS, 1, ""),
+            request(&Method::POST, MAPS, 1, r#"{"metadata":{"name":"a"}}"#),
+            request(&Method::PUT, &update, 1, "{}"),
+            request(&Method::PATCH, &update, 1, "{}"),
+            request(&Method::PATCH, &update, 2, versioned),
+            request(&Method::POST, "/api/v1/namespaces/d/events", 1, "{}"),
+        ],
+        deliveries: vec![Delivery {
+            fingerprint: "ADDED/configmaps/d/a".to_owned(),
+            nth: 1,
+            resource: ResourceName {
+                group: String::new(),
+                plural: "configmaps".to_owned(),
+            },
+            process: 1,
+            step: 0,
+            at: Duration::ZERO,
+            revision: 1,
+            lag: 0,
+            fault: None,
+        }],
+        ..Trace::default()
+    }
+}
+
+fn tokens(plans: &[Plan]) -> Vec<String> {
+    plans.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn every_write_crashes_before_and_after() {
+    let plans = crashes(&reference(), Pace::Paced, &Context::default());
+    assert_eq!(plans.len(), 2 * 4, "events and reads do not count");
+    assert_eq!(
+        plans[0].to_string(),
+        "crash-after@create/configmaps/d/a#1;pace=paced"
+    );
+}
+
+#[test]
+fn writes_without_effect_do_not_crash() {
+    let mut trace = reference();
+    trace.requests[3].commits.clear();
+    assert_eq!(
+        crashes(&trace, Pace::Paced, &Context::default()).len(),
+        2 * 3
+    );
+}
+
+#[test]
+fn rivals_meet_writes_that_could_overwrite() {
+    let plans = rivals(&reference(), Pace::Paced, &Context::default());
+    assert_eq!(
+        tokens(&plans),
+        [
+            "rival-1@update/configmaps/d/a#1;pace=paced",
+            "rival-1@patch/configmaps/d/a#2;pace=paced",
+        ]
+    );
+}
+
+#[test]
+fn user_goes_on_only_while_there_are_steps() {
+    let context = Context {
+        steps: 1,
+        applies: vec![0],
+        ..Context::default()
+    };
+    let plans = user_acts(&reference(), Pace::Paced, &context);
+    assert!(
+        tokens(&plans)
+            .iter()
+            .all(|token| !token.starts_with("user-next"))
+    );
+    assert_eq!(plans.len(), 2 * 4);
+}
+
+#[test]
+fn reading_the_past_takes_a_list_that_allows_it() {
+    let mut trace = reference();
+    assert_eq!(time_travel(&trace, Pace::Paced, &Context::default()), []);
+    trace.requests[0].target.any_version = true;
+    assert_eq!(
+        time_travel(&trace, Pace::Paced, &Context::default()).len(),
+        1
+    );
+}
+
+#[test]
+fn families_take_turns() {
+    let plans = singles(&reference(), Pace::Paced, &Context::default());
+    let families: Vec<String> = plans.iter().take(4).map(Plan::family).collect();
+    assert_eq!(
+        families,
+        ["crash-after", "lost-answer", "error-500", "rival-1"]
+    );
+}
+
+#[test]
+fn random_plans_repeat_by_seed() {
+    let singles = singles(&reference(), Pace::Rapid, &Context::default());
+    assert_eq!(random(&singles, 7), random(&singles, 7));
+    assert!((1..40).any(|seed| random(&singles, seed).faults.len() > 1));
+}

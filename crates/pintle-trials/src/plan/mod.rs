@@ -1,0 +1,198 @@
+//! Plans: which fault happens where. A plan has a text form, the replay token.
+//!
+//! ```text
+//! crash-after@patch/configmaps/default/web#1;pace=paced;steps=0,2
+//! └─ fault ─┘└────────── point ────────────┘
+//! ```
+
+pub(crate) mod families;
+mod token;
+
+use std::{fmt, time::Duration};
+
+pub use self::token::TokenError;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The process crashes before its request reaches the server.
+    CrashBefore,
+    /// The process crashes after its request was applied, before the answer arrives.
+    CrashAfter,
+    /// The request is applied, but the connection breaks before the answer.
+    LostAnswer,
+    /// The server answers with this status code and applies nothing.
+    Error(u16),
+    /// The server answers with this status code that many times.
+    Errors(u16, u32),
+    /// The connection is refused.
+    Refused,
+    /// The server is unreachable for ten seconds, and its watch history is gone.
+    ServerRestart,
+    /// Another client changes the object just before the request, this many times.
+    Rival(u32),
+    /// The user deletes the object of the story right after the request.
+    UserDelete,
+    /// The user applies the next step right after the request.
+    UserNext,
+    /// The user deletes and recreates the object of the story right after the request.
+    UserRecreate,
+    /// Watch events of this resource arrive late.
+    Delay(Duration),
+    /// The watch ends before the event.
+    Cut,
+    /// The watch ends with 410 Gone before the event.
+    Gone,
+    /// The watch ends before the event, and the process is back only after the next change.
+    Unobserved,
+    /// The process crashes before the event; the next one reads an older state first, as from an API
+    /// server that lags behind.
+    TimeTravel,
+    /// Another user deletes the object when everything is at rest.
+    DriftDelete,
+    /// Another user sets the object back to how it was before.
+    DriftEdit,
+}
+
+impl Fault {
+    /// Returns the name of the fault's family, as reports and tokens show it.
+    pub fn name(self) -> String {
+        match self {
+            Self::CrashBefore => "crash-before".to_owned(),
+            Self::CrashAfter => "crash-after".to_owned(),
+            Self::LostAnswer => "lost-answer".to_owned(),
+            Self::Error(code) => format!("error-{code}"),
+            Self::Errors(code, times) => format!("errors-{code}x{times}"),
+            Self::Refused => "refused".to_owned(),
+            Self::ServerRestart => "server-restart".to_owned(),
+            Self::Rival(times) => format!("rival-{times}"),
+            Self::UserDelete => "user-delete".to_owned(),
+            Self::UserNext => "user-next".to_owned(),
+            Self::UserRecreate => "user-recreate".to_owned(),
+            Self::Delay(by) => format!("delay-{}ms", by.as_millis()),
+            Self::Cut => "cut".to_owned(),
+            Self::Gone => "gone".to_owned(),
+            Self::Unobserved => "unobserved".to_owned(),
+            Self::TimeTravel => "time-travel".to_owned(),
+            Self::DriftDelete => "drift-delete".to_owned(),
+            Self::DriftEdit => "drift-edit".to_owned(),
+        }
+    }
+
+    /// Returns what the fault does, in words.
+    pub fn describe(self) -> String {
+        match self {
+            Self::CrashBefore => {
+                "the process crashed before this request reached the server".into()
+            }
+            Self::CrashAfter => "the process crashed right after this request was applied".into(),
+            Self::LostAnswer => "the request was applied, but its answer was lost".into(),
+            Self::Error(code) => format!("the server answered {code} once and applied nothing"),
+            Self::Errors(code, times) => format!("the server answered {code} {times} times"),
+            Self::Refused => "the connection was refused once".into(),
+            Self::ServerRestart => {
+                "the API server was away for ten seconds and lost its watch history".into()
+            }
+            Self::Rival(1) => "another client changed the object just before this request".into(),
+            Self::Rival(times) => {
+                format!("another client changed the object before each of {times} attempts")
+            }
+            Self::UserDelete => "the user deleted the object right after this request".into(),
+            Self::UserNext => "the user applied the next step right after this request".into(),
+            Self::UserRecreate => {
+                "the user deleted and recreated the object right after this request".into()
+            }
+            Self::Delay(by) => format!("watch events of this resource arrived {by:?} late"),
+            Self::Cut => "the watch ended before this event and was resumed".into(),
+            Self::Gone => "the watch expired (410) before this event".into(),
+            Self::Unobserved => {
+                "the watch was down from this event until after the next change".into()
+            }
+            Self::TimeTravel => {
+                "the process restarted before this event and first read an older state".into()
+            }
+            Self::DriftDelete => "another user deleted this object at rest".into(),
+            Self::DriftEdit => "another user set this object back to an earlier state".into(),
+        }
+    }
+}
+
+/// Where a fault happens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// At the nth request with this fingerprint.
+    Request(String, u32),
+    /// At the nth watch event with this fingerprint.
+    Event(String, u32),
+    /// When the story is over, at this object: `resource/namespace/name`.
+    End(String),
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(fingerprint, nth) | Self::Event(fingerprint, nth) => {
+                write!(f, "{fingerprint}#{nth}")
+            }
+            Self::End(object) => write!(f, "end/{object}"),
+        }
+    }
+}
+
+/// How fast the steps of a story follow each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pace {
+    /// The world comes to rest after every step, and its state is compared.
+    #[default]
+    Paced,
+    /// Steps follow each other while the controller is still working.
+    Rapid,
+}
+
+impl Pace {
+    /// Returns `paced` or `rapid`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Paced => "paced",
+            Self::Rapid => "rapid",
+        }
+    }
+}
+
+/// A scenario: faults at points, a pace, the steps to run, and the seed of all latencies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Plan {
+    /// What goes wrong, and where.
+    pub faults: Vec<(Fault, Point)>,
+    /// How fast the story goes.
+    pub pace: Pace,
+    /// The steps to run, by index; all if empty.
+    pub steps: Vec<usize>,
+    /// Varies latencies; 0 means fixed ones.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Returns the plan without faults.
+    pub fn reference(pace: Pace) -> Self {
+        Self {
+            pace,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn single(fault: Fault, point: Point, pace: Pace) -> Self {
+        Self {
+            faults: vec![(fault, point)],
+            ..Self::reference(pace)
+        }
+    }
+
+    /// Returns the name of the first fault's family.
+    pub fn family(&self) -> String {
+        let mut faults = self.faults.iter().map(|(fault, _)| fault.name());
+        let first = faults.next().unwrap_or_else(|| "no-fault".to_owned());
+        faults.fold(first, |names, name| format!("{names}+{name}"))
+    }
+}

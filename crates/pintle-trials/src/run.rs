@@ -1,0 +1,479 @@
+//! Runs one scenario: a fresh cluster, the story, the faults of a plan, and the state at rest.
+//!
+//! # Rest
+//!
+//! The clock is paused, so tokio advances it only when no task can run. The world is at rest when
+//! nothing was committed for a while and no fault is under way. In the reference run "a while" is
+//! long enough for every timer a controller is likely to have. Under a fault it is short at first: if
+//! the state already equals the reference, there is nothing to wait for. Only if it differs does the
+//! run wait longer, up to the time in which a controller has to converge.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use http::Method;
+use serde_json::Value;
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    actors,
+    canonical::{Compare, Ignored, Snapshot, State, canonical, differences},
+    check::Predicate,
+    hub::{Hub, Signal},
+    plan::{Fault, Pace, Plan, Point},
+    process::{self, Factory, supervise},
+    story::{Desired, Step},
+    trace::{Abort, Checkpoint, Restless, Trace},
+};
+
+/// How long nothing may change before a reference counts as at rest.
+const LONG_REST: Duration = Duration::from_secs(15 * 60);
+/// The same for a run whose state can be compared.
+const SHORT_REST: Duration = Duration::from_secs(5);
+/// The same at the end of the story.
+const LAST_REST: Duration = Duration::from_secs(40);
+/// The time between two steps of a rapid story.
+const GAP: Duration = Duration::from_millis(7);
+/// How long the reference is watched at the end.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a world may take to come to rest, beyond the rest itself.
+const RESTLESS: Duration = Duration::from_secs(20 * 60);
+
+/// How often the world is looked at on its way to rest.
+const LOOK: Duration = Duration::from_secs(60);
+/// How many changes a world may take to come to rest.
+const CHANGES: u64 = 1000;
+
+/// What all scenarios of a check share.
+pub(crate) struct Setup {
+    pub(crate) factory: Factory,
+    pub(crate) crds: Vec<Value>,
+    pub(crate) given: Vec<Desired>,
+    pub(crate) ignored: Ignored,
+    pub(crate) workloads: bool,
+    pub(crate) within: Duration,
+    pub(crate) always: Vec<Predicate>,
+    pub(crate) eventually: Vec<Predicate>,
+}
+
+/// The states that a scenario has to reach.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Expected {
+    /// By step.
+    pub(crate) steps: BTreeMap<usize, Arc<State>>,
+    /// After the user deleted what the story is about at this step.
+    pub(crate) absent: BTreeMap<usize, Arc<State>>,
+    /// Earlier states of objects, as merge patches, by object.
+    pub(crate) edits: BTreeMap<String, Value>,
+}
+
+/// How thorough a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Waits for a long rest after every step.
+    Patient,
+    /// As `Patient`, and watches the world at rest for a day and through a restart.
+    Thorough,
+    /// Compares with the expected states.
+    Trial,
+}
+
+/// Runs a scenario on this thread.
+pub(crate) fn scenario(
+    setup: &Setup,
+    steps: &[Step],
+    plan: &Plan,
+    expected: Option<&Expected>,
+    limit: usize,
+    depth: Depth,
+) -> Trace {
+    process::collect_panics();
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build_local(LocalOptions::default());
+    let mut trace = match runtime {
+        Ok(runtime) => {
+            let trace = runtime.block_on(drive(setup, steps, plan, expected, limit, depth));
+            // Tasks that are dropped with the runtime may panic in turn; that says nothing.
+            let panics = process::take_panics();
+            process::collect_panics();
+            drop(runtime);
+            Trace { panics, ..trace }
+        }
+        Err(error) => Trace {
+            aborted: Some(Abort::Story(format!("cannot start a runtime: {error}"))),
+            ..Trace::default()
+        },
+    };
+    process::take_panics();
+    if trace.aborted.is_none() && !trace.is_fired() {
+        trace.aborted = Some(Abort::Vanished);
+    }
+    trace
+}
+
+async fn drive(
+    setup: &Setup,
+    steps: &[Step],
+    plan: &Plan,
+    expected: Option<&Expected>,
+    limit: usize,
+    depth: Depth,
+) -> Trace {
+    let (sender, signals) = mpsc::unbounded_channel();
+    let hub = Hub::new(plan, steps.to_vec(), limit, setup.workloads, sender);
+    let driver = Driver {
+        setup,
+        plan,
+        expected,
+        depth,
+        hub: Arc::clone(&hub),
+    };
+    if let Err(why) = driver.prepare().await {
+        hub.give_up(Abort::Story(why));
+    } else {
+        tokio::task::spawn_local(actors::run(Arc::clone(&hub), setup.workloads));
+        let supervisor = supervise(Arc::clone(&hub), Arc::clone(&setup.factory), signals);
+        tokio::task::spawn_local(supervisor);
+        tokio::select! {
+            biased;
+            () = hub.abort.cancelled() => {}
+            () = driver.tell() => {}
+        }
+    }
+    hub.abort.cancel();
+    let mut record = hub.record.lock();
+    record.trace.ended = record.now();
+    std::mem::take(&mut record.trace)
+}
+
+struct Driver<'a> {
+    setup: &'a Setup,
+    plan: &'a Plan,
+    expected: Option<&'a Expected>,
+    depth: Depth,
+    hub: Arc<Hub>,
+}
+
+impl Driver<'_> {
+    /// Installs CRDs, namespaces and what the story presupposes.
+    async fn prepare(&self) -> Result<(), String> {
+        let json = "application/json";
+        for crd in &self.setup.crds {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let (status, answer) = self.hub.call(Method::POST, path, json, Some(crd)).await;
+            if !status.is_success() {
+                let name = &crd["metadata"]["name"];
+                return Err(format!(
+                    "cannot install the CRD {name}: {}",
+                    answer["message"]
+                ));
+            }
+        }
+        let given = self.setup.given.iter();
+        let objects = given.chain(self.hub.steps.iter().map(Step::object));
+        let mut namespaces: Vec<&str> = objects
+            .filter(|object| object.kind.namespaced && object.namespace != "default")
+            .map(|object| object.namespace.as_str())
+            .collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        for name in namespaces {
+            let namespace = serde_json::json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
+            });
+            let path = "/api/v1/namespaces";
+            self.hub
+                .call(Method::POST, path, json, Some(&namespace))
+                .await;
+        }
+        for object in &self.setup.given {
+            let path = object.kind.path(&object.namespace);
+            let value = Some(&object.value);
+            let (status, answer) = self.hub.call(Method::POST, &path, json, value).await;
+            if !status.is_success() {
+                return Err(format!(
+                    "cannot create {}: {}",
+                    object.title(),
+                    answer["message"]
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the story.
+    async fn tell(&self) {
+        if !self.setup.always.is_empty() {
+            let (hub, always) = (Arc::clone(&self.hub), self.setup.always.clone());
+            tokio::task::spawn_local(watch_always(hub, always));
+        }
+        // The controller starts before the first step, as it does in a cluster.
+        sleep(Duration::from_millis(50)).await;
+        while self.hub.advance().await {
+            if self.plan.pace == Pace::Rapid {
+                sleep(GAP).await;
+                continue;
+            }
+            let last = self.is_last();
+            self.rest(last).await;
+            if self.hub.is_waiting_for_step() && !last {
+                continue;
+            }
+            self.checkpoint().await;
+        }
+        self.hub.lift(true);
+        if self.plan.pace == Pace::Rapid {
+            self.rest(true).await;
+            self.checkpoint().await;
+        }
+        self.drift().await;
+        if self.depth == Depth::Thorough {
+            self.watch_rest().await;
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        let record = self.hub.record.lock();
+        record.ended || record.step + 1 == self.hub.steps.len()
+    }
+
+    /// Waits until the world is at rest.
+    async fn rest(&self, last: bool) {
+        let quiet = match self.depth {
+            Depth::Trial if last => LAST_REST,
+            Depth::Trial => SHORT_REST,
+            _ => LONG_REST,
+        };
+        self.quiet_for(quiet).await;
+    }
+
+    async fn quiet_for(&self, quiet: Duration) {
+        let deadline = Instant::now() + quiet + RESTLESS;
+        let most = self.hub.newest() + CHANGES;
+        loop {
+            match self.hub.quiet() {
+                Some(since) if since >= quiet => return,
+                Some(since) => sleep(quiet.saturating_sub(since).min(LOOK)).await,
+                None => sleep(Duration::from_secs(1)).await,
+            }
+            if self.hub.is_waiting_for_step() {
+                return;
+            }
+            if Instant::now() > deadline || self.hub.newest() > most {
+                let took = Instant::now() + quiet + RESTLESS - deadline;
+                self.hub.give_up(Abort::Restless(took.as_secs() / 60 + 1));
+                return;
+            }
+        }
+    }
+
+    /// Records the state, waiting for the expected one if it differs.
+    async fn checkpoint(&self) {
+        let waits = [25, 95, 480, 1200, 1800, 7200];
+        let mut late = Duration::ZERO;
+        let mut waits = waits.into_iter().map(Duration::from_secs);
+        loop {
+            let snapshot = self.hub.snapshot().await;
+            let state = canonical(&snapshot, &self.setup.ignored);
+            let step = self.hub.record.lock().step;
+            let stale = self.stale_status(&snapshot);
+            let failed = self.unmet(&snapshot);
+            let wanted = self.wanted(step);
+            let fits = wanted.is_none_or(|wanted| {
+                stale.is_empty()
+                    && failed.is_empty()
+                    && differences(wanted, &state, self.compare()).is_empty()
+            });
+            let wait = waits
+                .next()
+                .filter(|wait| late + *wait <= self.setup.within);
+            if fits || self.depth != Depth::Trial || wait.is_none() {
+                let mut record = self.hub.record.lock();
+                for name in failed {
+                    record.mark(format!("not met: {name}"));
+                    record.trace.unmet.push(name);
+                }
+                let checkpoint = Checkpoint {
+                    step,
+                    at: record.now(),
+                    state: Arc::new(state),
+                    stale_status: stale,
+                    late,
+                    deleted: record.ended,
+                };
+                record.mark(format!("at rest after step {step}"));
+                record.trace.checkpoints.push(checkpoint);
+                return;
+            }
+            let wait = wait.unwrap_or_default();
+            late += wait;
+            sleep(wait).await;
+            self.quiet_for(SHORT_REST).await;
+        }
+    }
+
+    fn wanted(&self, step: usize) -> Option<&Arc<State>> {
+        let expected = self.expected?;
+        if self.hub.record.lock().ended {
+            expected.absent.get(&step)
+        } else {
+            expected.steps.get(&step)
+        }
+    }
+
+    fn compare(&self) -> Compare {
+        let deleted = self.plan.faults.iter().any(|(fault, _)| {
+            matches!(
+                fault,
+                Fault::UserDelete | Fault::UserNext | Fault::UserRecreate
+            )
+        });
+        if self.plan.pace == Pace::Rapid || deleted {
+            Compare::PathFree
+        } else {
+            Compare::Exact
+        }
+    }
+
+    fn unmet(&self, snapshot: &Snapshot) -> Vec<String> {
+        let view = crate::View(snapshot);
+        let unmet = self.setup.eventually.iter().filter(|it| !(it.holds)(&view));
+        unmet.map(|it| it.name.clone()).collect()
+    }
+
+    /// Returns objects of the story whose status describes an older generation.
+    fn stale_status(&self, snapshot: &Snapshot) -> Vec<String> {
+        let mut stale = Vec::new();
+        for (resource, object) in snapshot.objects() {
+            let of_story = |step: &Step| step.object().kind.resource == *resource;
+            let observed = object["status"]["observedGeneration"].as_i64();
+            let current = object["metadata"]["generation"].as_i64();
+            if let (Some(observed), Some(current)) = (observed, current)
+                && observed != current
+                && object["metadata"]["deletionTimestamp"].is_null()
+                && self.hub.steps.iter().any(of_story)
+            {
+                let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+                let (kind, name) = (kind.as_str(), name.as_str());
+                stale.push(format!(
+                    "{} {}: status.observedGeneration is {observed}, metadata.generation is {current}",
+                    kind.unwrap_or_default(),
+                    name.unwrap_or_default(),
+                ));
+            }
+        }
+        stale
+    }
+
+    /// Lets another user delete or change objects of the controller at rest.
+    async fn drift(&self) {
+        for (i, (fault, point)) in self.plan.faults.iter().enumerate() {
+            let Point::End(id) = point else {
+                continue;
+            };
+            let snapshot = self.hub.snapshot().await;
+            let found = snapshot.objects().find(|(resource, object)| {
+                let meta = &object["metadata"];
+                let namespace = meta["namespace"].as_str().unwrap_or_default();
+                let name = meta["name"].as_str().unwrap_or_default();
+                format!("{resource}/{namespace}/{name}") == *id
+            });
+            let Some((resource, object)) = found else {
+                continue;
+            };
+            let path = actors::path_of(resource, object);
+            let edit = self.expected.and_then(|expected| expected.edits.get(id));
+            let done = match (fault, edit) {
+                (Fault::DriftDelete, _) => {
+                    let json = "application/json";
+                    Some(self.hub.call(Method::DELETE, &path, json, None).await)
+                }
+                (Fault::DriftEdit, Some(edit)) => {
+                    let merge = "application/merge-patch+json";
+                    Some(self.hub.call(Method::PATCH, &path, merge, Some(edit)).await)
+                }
+                _ => None,
+            };
+            if done.is_some_and(|(status, _)| status.is_success()) {
+                {
+                    let mut record = self.hub.record.lock();
+                    record.mark(format!("{} {id} (fault)", fault.name()));
+                    record.trace.fired[i] = true;
+                }
+                self.rest(false).await;
+                self.checkpoint().await;
+            }
+        }
+    }
+
+    /// Watches a world at rest for a day, then through a restart.
+    async fn watch_rest(&self) {
+        self.watch_for("24 hours at rest", sleep(DAY)).await;
+        let process = {
+            let record = self.hub.record.lock();
+            let requests = record.trace.requests.iter();
+            requests.map(|request| request.process).max()
+        };
+        if let Some(process) = process {
+            self.hub.record.lock().mark("restart at rest");
+            let _ = self.hub.signals.send(Signal::Crash(process));
+            self.watch_for("a restart at rest", sleep(Duration::from_secs(120)))
+                .await;
+        }
+    }
+
+    async fn watch_for(&self, during: &'static str, done: impl Future<Output = ()>) {
+        let before = self.hub.record.lock().trace.requests.len();
+        done.await;
+        let mut record = self.hub.record.lock();
+        let changes: Vec<String> = record.trace.requests[before..]
+            .iter()
+            .filter(|request| request.changed_state())
+            .map(|request| request.fingerprint.clone())
+            .collect();
+        if !changes.is_empty() {
+            let count = changes.len();
+            let mut requests = changes;
+            requests.sort();
+            requests.dedup();
+            record.trace.restless.push(Restless {
+                during,
+                requests,
+                count,
+            });
+        }
+        // Only the story is compared and planned on.
+        record.trace.requests.truncate(before);
+    }
+}
+
+/// Checks what must hold after every commit.
+async fn watch_always(hub: Arc<Hub>, always: Vec<Predicate>) {
+    let mut seen = 0;
+    loop {
+        let newest = hub.newest();
+        if newest != seen {
+            seen = newest;
+            let snapshot = hub.snapshot().await;
+            let view = crate::View(&snapshot);
+            let broken: Vec<String> = always
+                .iter()
+                .filter(|it| !(it.holds)(&view))
+                .map(|it| it.name.clone())
+                .collect();
+            let mut record = hub.record.lock();
+            for name in broken {
+                if !record.trace.unmet.contains(&name) {
+                    record.mark(format!("not met: {name}"));
+                    record.trace.unmet.push(name);
+                }
+            }
+        }
+        hub.checked.notified().await;
+    }
+}

@@ -1,0 +1,227 @@
+//! Runs a check: references first, then scenarios on all cores until the budget ends.
+//!
+//! ```text
+//! regressions ─► references ─► fresh worlds, bystanders ─► single faults ─► pairs ─► seeds ─► report
+//! ```
+
+pub(crate) mod baseline;
+mod derive;
+mod options;
+mod pool;
+mod regressions;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub(crate) use self::options::Options;
+pub(crate) use self::options::Stopwatch;
+use self::{baseline::Baseline, pool::Pool};
+use crate::{
+    Check, Report,
+    oracles::{Oracle, Violation, judge_trial},
+    plan::{Fault, Pace, Plan, families},
+    report::Failure,
+    rights::Rights,
+    run::{Depth, scenario},
+    shrink,
+    trace::{Abort, Trace},
+};
+
+/// How many failures are kept.
+const FAILURES: usize = 6;
+/// How many failures of one family are kept.
+const PER_FAMILY: usize = 2;
+
+/// Runs a check.
+pub(crate) fn run(mut check: Check) -> Report {
+    let watch = Stopwatch::start();
+    if check.errors.is_empty()
+        && let Err(error) = derive::derive(&mut check)
+    {
+        check.errors.push(error);
+    }
+    let mut report = Report::new(&check.options);
+    for error in &check.errors {
+        report.fail_early(Violation::new(Oracle::Story, error.clone()));
+    }
+    if !check.errors.is_empty() {
+        return report.finished(&watch);
+    }
+    let check = Arc::new(check);
+    let baseline = match Baseline::record(&check, &mut report) {
+        Ok(baseline) => baseline,
+        Err(failures) => {
+            report.add(failures);
+            return finish(&check, report, &watch);
+        }
+    };
+    if let Some(token) = check.options.replay.clone() {
+        replay(&check, &baseline, &token, &mut report);
+        return report.finished(&watch);
+    }
+    let pool = Pool::new(&check, &baseline, &watch);
+    let known = regressions::load(&check.options);
+    let again = pool.run(known, "regressions");
+    // A point that is gone says that the controller changed, not that it is right.
+    let gone = again.outcomes.iter().filter(|it| it.vanished).count();
+    if gone > 0 {
+        report.note(format!(
+            "{gone} known failures have vanished: their points no longer occur; remove them from {}",
+            regressions::file(&check.options).display()
+        ));
+    }
+    absorb(&check, &baseline, &mut report, again);
+
+    let wanted = |plan: &Plan| check.options.wants(&plan.family());
+    let mut singles: Vec<Plan> = Vec::new();
+    for pace in [Pace::Paced, Pace::Rapid] {
+        let (reference, context) = (baseline.reference(pace), baseline.context(&check));
+        let plans = families::singles(reference, pace, &context);
+        singles.extend(plans.into_iter().filter(wanted));
+    }
+    absorb(
+        &check,
+        &baseline,
+        &mut report,
+        pool.run(singles.clone(), "single faults"),
+    );
+    let failed = !report.is_ok();
+    if check.options.pairs && !failed {
+        let mut pairs = families::crash_pairs(baseline.reference(Pace::Paced), Pace::Paced);
+        pairs.extend(families::crash_pairs(
+            baseline.reference(Pace::Rapid),
+            Pace::Rapid,
+        ));
+        absorb(
+            &check,
+            &baseline,
+            &mut report,
+            pool.run(pairs, "pairs of crashes"),
+        );
+    }
+    if check.options.seeds > 0 && !failed && !singles.is_empty() {
+        let first = check.options.seed;
+        let seeds = first..first.saturating_add(check.options.seeds);
+        let plans = seeds.map(|seed| families::random(&singles, seed)).collect();
+        absorb(
+            &check,
+            &baseline,
+            &mut report,
+            pool.run(plans, "random combinations"),
+        );
+    }
+    finish(&check, report, &watch)
+}
+
+/// Adds the results of a batch to the report.
+fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: pool::Batch) {
+    report.scenarios += batch.outcomes.len();
+    report.left_out += batch.left;
+    let mut per_family: BTreeMap<String, usize> = BTreeMap::new();
+    for outcome in &batch.outcomes {
+        let family = outcome.plan.family();
+        *report.families.entry(family).or_default() += 1;
+        report.vanished += usize::from(outcome.vanished);
+        report.slowest = report.slowest.max(outcome.late);
+        report.rights.merge(&outcome.rights);
+    }
+    let mut failures: Vec<_> = batch
+        .outcomes
+        .into_iter()
+        .filter_map(pool::Outcome::failed)
+        .collect();
+    report.failed += failures.len();
+    failures.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut kept = Vec::new();
+    for (plan, violation) in failures {
+        let count = per_family.entry(plan.family()).or_default();
+        if *count == PER_FAMILY || report.failures.len() + kept.len() >= FAILURES {
+            continue;
+        }
+        *count += 1;
+        kept.push((plan, violation));
+    }
+    for (i, (plan, violation)) in kept.into_iter().enumerate() {
+        // Shrinking takes time; the first few are what people look at.
+        let failure = if report.failures.is_empty() && i == 0 {
+            shrink::shrink(check, baseline, plan, violation)
+        } else {
+            let (trace, _) = baseline.judge(check, &plan);
+            Failure::new(plan, violation, trace, check.steps())
+        };
+        report.failures.push(failure.explained(baseline));
+    }
+}
+
+fn finish(check: &Check, mut report: Report, watch: &Stopwatch) -> Report {
+    regressions::save(&check.options, &mut report);
+    if let Some(role) = &check.options.role {
+        report.compare_rights(role);
+    }
+    let mut report = report.finished(watch);
+    report.write_page(&check.options);
+    report
+}
+
+/// Runs one plan again.
+fn replay(check: &Arc<Check>, baseline: &Baseline, token: &str, report: &mut Report) {
+    report.scenarios += 1;
+    let plan: Plan = match token.parse() {
+        Ok(plan) => plan,
+        Err(error) => {
+            report.fail_early(Violation::new(Oracle::Story, error_text(&error)));
+            return;
+        }
+    };
+    report.replayed = Some(plan.clone());
+    let (trace, found) = baseline.judge(check, &plan);
+    if trace.aborted == Some(Abort::Vanished) {
+        report.fail_early(Violation::new(
+            Oracle::Vanished,
+            format!("{plan}: the controller no longer does this, so nothing was replayed"),
+        ));
+        return;
+    }
+    for violation in found {
+        let steps = check.steps();
+        let failure = Failure::new(plan.clone(), violation, trace.clone(), steps);
+        report.failures.push(failure.explained(baseline));
+        report.failed = 1;
+    }
+}
+
+fn error_text(error: &impl std::error::Error) -> String {
+    error.to_string()
+}
+
+impl Baseline {
+    /// Runs a plan and judges it.
+    pub(crate) fn judge(&self, check: &Check, plan: &Plan) -> (Trace, Vec<Violation>) {
+        let steps = self.steps_of(check, plan);
+        let expected = self.expected(check, plan);
+        let limit = self.limit(steps.len());
+        let trace = scenario(
+            &check.setup,
+            &steps,
+            plan,
+            Some(&expected),
+            limit,
+            Depth::Trial,
+        );
+        let mut found = judge_trial(plan, &expected, self.removals(), &trace);
+        found.extend(self.foreign(check, &trace));
+        found.retain(|violation| !check.options.relaxes(violation.oracle));
+        (trace, found)
+    }
+}
+
+/// Returns whether a plan can be told with fewer steps.
+pub(crate) fn is_shrinkable(plan: &Plan) -> bool {
+    !plan
+        .faults
+        .iter()
+        .any(|(fault, _)| matches!(fault, Fault::DriftEdit | Fault::UserNext))
+}
+
+pub(crate) fn rights_of(trace: &Trace) -> Rights {
+    Rights::of(trace)
+}

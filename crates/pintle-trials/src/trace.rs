@@ -1,0 +1,174 @@
+//! What happened in one scenario: requests, deliveries, steps of the story and states at rest.
+//!
+//! Planners and oracles are functions of traces. A trace holds no times of the machine, only virtual
+//! ones, so equal runs have equal traces.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{
+    canonical::State,
+    gateway::request::{ResourceName, Target},
+};
+
+/// The record of one scenario.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Requests of the controller, in the order in which they were sent.
+    pub requests: Vec<Request>,
+    /// Watch events that were delivered to the controller.
+    pub deliveries: Vec<Delivery>,
+    /// What the world did: steps, crashes, restarts, faults.
+    pub marks: Vec<Mark>,
+    /// The states at rest.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Why the scenario ended early, if it did.
+    pub aborted: Option<Abort>,
+    /// Panics that did not end the process.
+    pub panics: Vec<String>,
+    /// Which faults of the plan took effect.
+    pub fired: Vec<bool>,
+    /// Changes the controller made after everything was at rest, with the reason they were watched.
+    pub restless: Vec<Restless>,
+    /// Changes of a competing writer that the controller overwrote without reading them.
+    pub overwritten: Vec<String>,
+    /// Predicates of the user that did not hold.
+    pub unmet: Vec<String>,
+    /// Virtual time at the end.
+    pub ended: Duration,
+}
+
+/// A request of the controller.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What it asked for.
+    pub target: Target,
+    /// Its stable name.
+    pub fingerprint: String,
+    /// How many requests with this fingerprint came before, plus one.
+    pub nth: u32,
+    /// The incarnation of the process that sent it, from 1.
+    pub process: u32,
+    /// The step of the story that was applied last.
+    pub step: usize,
+    /// When it was sent.
+    pub at: Duration,
+    /// The body.
+    pub body: Bytes,
+    /// The status code, if there was an answer.
+    pub status: Option<u16>,
+    /// The objects it changed.
+    pub commits: Vec<Commit>,
+    /// The fault that hit it.
+    pub fault: Option<String>,
+}
+
+impl Request {
+    /// Returns whether the request changed something that counts as state.
+    pub fn changed_state(&self) -> bool {
+        !self.target.is_bookkeeping() && !self.commits.is_empty()
+    }
+}
+
+/// A change that the server committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// The resource.
+    pub resource: ResourceName,
+    /// The namespace and name.
+    pub key: String,
+    /// Whether the object was removed.
+    pub removes: bool,
+    /// The new `resourceVersion`.
+    pub revision: u64,
+}
+
+/// A watch event that reached the controller.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// `ADDED/pods/default/web-0`.
+    pub fingerprint: String,
+    /// How many deliveries with this fingerprint came before, plus one.
+    pub nth: u32,
+    /// The resource.
+    pub resource: ResourceName,
+    /// The incarnation of the process, from 1.
+    pub process: u32,
+    /// The step of the story that was applied last.
+    pub step: usize,
+    /// When it was delivered.
+    pub at: Duration,
+    /// The `resourceVersion` of the object.
+    pub revision: u64,
+    /// How many commits the process was behind.
+    pub lag: u64,
+    /// The fault that hit it.
+    pub fault: Option<String>,
+}
+
+/// Something the world did.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// When.
+    pub at: Duration,
+    /// How many requests came before.
+    pub request: usize,
+    /// What.
+    pub text: String,
+}
+
+/// The state at rest after a step.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// The step after which the world came to rest.
+    pub step: usize,
+    /// When.
+    pub at: Duration,
+    /// The canonical state.
+    pub state: Arc<State>,
+    /// Statuses that do not describe the current generation.
+    pub stale_status: Vec<String>,
+    /// How long it took beyond a normal settling.
+    pub late: Duration,
+    /// Whether a fault deleted what the story is about.
+    pub deleted: bool,
+}
+
+/// Changes of the controller in a world at rest.
+#[derive(Debug, Clone)]
+pub struct Restless {
+    /// What was watched: `24 hours at rest`, `a restart at rest`.
+    pub during: &'static str,
+    /// The requests that changed something.
+    pub requests: Vec<String>,
+    /// How many there were.
+    pub count: usize,
+}
+
+/// Why a scenario ended before its story.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Abort {
+    /// The controller sent this many requests within a virtual minute.
+    HotLoop(usize, String),
+    /// The process ended this many times.
+    CrashLoop(usize, String),
+    /// Changes went on for this many minutes.
+    Restless(u64),
+    /// A step of the story could not be applied.
+    Story(String),
+    /// The fault's point did not occur.
+    Vanished,
+}
+
+impl Trace {
+    /// Returns the state after the last step.
+    pub fn end(&self) -> Option<&Checkpoint> {
+        self.checkpoints.last()
+    }
+
+    /// Returns whether every fault of the plan took effect.
+    pub fn is_fired(&self) -> bool {
+        self.fired.iter().all(|fired| *fired)
+    }
+}

@@ -1,0 +1,97 @@
+//! Faults that need a controller of a certain kind, or have to be asked for.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, future};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+};
+use kube_runtime::{
+    controller::{Action, Controller},
+    watcher,
+};
+use pintle_trials::{Cx, Story};
+use tempfile::tempdir;
+
+use crate::webs::{Web, map, trial, web};
+
+fn changed() -> Web {
+    let mut changed = web();
+    changed.spec.page = String::from("welcome");
+    changed
+}
+
+/// Keeps the ConfigMap of each Web. Does not notice if somebody else changes it.
+async fn keep_pages(client: Client, webs: watcher::Config) {
+    let reconcile = |web: Arc<Web>, client: Arc<Client>| async move {
+        let maps = Api::<ConfigMap>::namespaced((*client).clone(), "default");
+        let params = PatchParams::apply("webs").force();
+        maps.patch("web", &params, &Patch::Apply(map(&web))).await?;
+        Ok::<_, kube::Error>(Action::await_change())
+    };
+    let policy = |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(5));
+    Controller::new(Api::<Web>::all(client.clone()), webs)
+        .run(reconcile, policy, Arc::new(client))
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+/// Proves trials/time-travel.
+#[test]
+fn restarted_process_reads_the_past() {
+    let folder = tempdir().unwrap();
+    let stale = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&stale);
+    let controller = move |cx: Cx| {
+        let count = Arc::clone(&count);
+        async move {
+            let webs = Api::<Web>::all(cx.client());
+            let any = ListParams::default().match_any();
+            if let (Ok(any), Ok(newest)) = (
+                webs.list(&any).await,
+                webs.list(&ListParams::default()).await,
+            ) {
+                let pages = |list: kube::core::ObjectList<Web>| -> Vec<String> {
+                    list.items.into_iter().map(|web| web.spec.page).collect()
+                };
+                count.fetch_add(usize::from(pages(any) != pages(newest)), Ordering::Relaxed);
+            }
+            keep_pages(cx.client(), watcher::Config::default().any_semantic()).await;
+        }
+    };
+    let report = trial(&folder, controller)
+        .story(Story::new().apply(&web()).apply(&changed()))
+        .only(&["time-travel"])
+        .run();
+    assert!(report.families.contains_key("time-travel"), "{report}");
+    assert_eq!((report.left_out, report.vanished), (0, 0), "{report}");
+    assert!(stale.load(Ordering::Relaxed) > 0, "{report}");
+}
+
+/// Proves trials/combinations.
+#[test]
+fn pairs_of_crashes_and_random_combinations_run_on_request() {
+    let folder = tempdir().unwrap();
+    let controller = |cx: Cx| keep_pages(cx.client(), watcher::Config::default());
+    let report = trial(&folder, controller)
+        .story(Story::new().apply(&web()).apply(&changed()))
+        .only(&["crash-before", "lost-answer"])
+        .pairs()
+        .seeds(8)
+        .run();
+    let of = |family: &str| report.families.get(family).copied().unwrap_or_default();
+    assert!(of("crash-after+crash-after") > 0, "{:?}", report.families);
+    let total: usize = report.families.values().sum();
+    let planned = |name: &String| !name.contains("after");
+    let others = report.families.iter().filter(|(name, _)| planned(name));
+    assert!(others.count() > 1 && total > 8, "{:?}", report.families);
+    assert_eq!(report.left_out, 0, "{report}");
+}

@@ -1,0 +1,100 @@
+//! Failures are shrunk, kept and replayed.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, future};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use kube_runtime::{
+    controller::{Action, Controller},
+    watcher,
+};
+use pintle_trials::{Cx, Oracle};
+use tempfile::tempdir;
+
+use crate::webs::{Web, map, service, trial};
+
+/// Writes the Service only if the ConfigMap differs.
+async fn half_done(cx: Cx) {
+    let client = cx.client();
+    let reconcile = |web: Arc<Web>, client: Arc<kube::Client>| async move {
+        let params = PatchParams::apply("webs").force();
+        let maps = Api::<ConfigMap>::namespaced((*client).clone(), "default");
+        let current = maps
+            .get_opt(&web.name_any())
+            .await?
+            .and_then(|map| map.data);
+        if current.is_some_and(|data| data.get("page") == Some(&web.spec.page)) {
+            return Ok(Action::await_change());
+        }
+        maps.patch(&web.name_any(), &params, &Patch::Apply(map(&web)))
+            .await?;
+        let mut child = service(&web);
+        child["spec"]["ports"][0]["port"] = (1000 + web.spec.page.len()).into();
+        let services = Api::<Service>::namespaced((*client).clone(), "default");
+        services
+            .patch(&web.name_any(), &params, &Patch::Apply(child))
+            .await?;
+        Ok::<_, kube::Error>(Action::await_change())
+    };
+    let policy = |_, _: &kube::Error, _| Action::requeue(Duration::from_secs(5));
+    Controller::new(Api::<Web>::all(client.clone()), watcher::Config::default())
+        .owns(
+            Api::<ConfigMap>::all(client.clone()),
+            watcher::Config::default(),
+        )
+        .run(reconcile, policy, Arc::new(client))
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+/// Proves trials/crash-points, trials/shrink, trials/report.
+#[test]
+fn failure_is_shrunk_and_says_how_to_replay_it() {
+    let folder = tempdir().unwrap();
+    let report = trial(&folder, half_done).only(&["crash-after"]).try_run();
+    assert!(report.found(Oracle::SameEnd), "{report}");
+    let failure = &report.failures[0];
+    assert!(failure.steps.len() <= 2, "{report}");
+    let text = report.to_string();
+    assert!(
+        text.contains("PINTLE_TRIALS_REPLAY='crash-after@patch/configmaps/default/web#1;"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Service default/web: want it to exist, got nothing"),
+        "{text}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("web.html")).unwrap();
+    assert!(
+        page.contains("Without the fault") && page.contains("crash-after"),
+        "{page}"
+    );
+}
+
+/// Proves trials/regressions.
+#[test]
+fn found_failures_run_first() {
+    let folder = tempdir().unwrap();
+    let first = trial(&folder, half_done).only(&["crash-after"]).try_run();
+    assert!(!first.is_ok());
+    // Nothing else is tried, and the failure is found again.
+    let second = trial(&folder, half_done).only(&["nothing"]).try_run();
+    assert!(second.found(Oracle::SameEnd), "{second}");
+}
+
+/// Proves trials/replay-vanished.
+#[test]
+fn token_replays_and_a_vanished_point_fails() {
+    let folder = tempdir().unwrap();
+    let replay = |token: &str| trial(&folder, half_done).replay(token).try_run();
+    let report = replay("crash-after@patch/configmaps/default/web#1;pace=paced");
+    assert!(report.found(Oracle::SameEnd), "{report}");
+    let report = replay("crash-after@patch/secrets/default/web#1;pace=paced");
+    assert!(report.found(Oracle::Vanished), "{report}");
+    let report = replay("crash-sideways@patch/secrets/default/web#1");
+    assert!(report.to_string().contains("unknown fault"), "{report}");
+}

@@ -1,0 +1,20 @@
+//! Bugs that controllers have had, each as a small controller with the bug and one without.
+//!
+//! The shapes come from public reports; the code is new. Every module has `broken` and `repaired`,
+//! which differ only in the bug. `tests/gallery.rs` runs the trials on both.
+
+#![allow(clippy::missing_panics_doc, reason = "examples")]
+
+pub mod blind_write;
+pub mod busy;
+pub mod finalizer_stuck;
+pub mod forgotten_label;
+pub mod half_done;
+pub mod kit;
+pub mod late_finalizer;
+pub mod name_prefix;
+pub mod no_owner;
+pub mod recreated;
+pub mod status_time;
+pub mod unwatched_child;
+pub mod without_force;

@@ -1,0 +1,80 @@
+//! Trials find every bug of the gallery, and none in its repair.
+//!
+//! Each pair of twins is tried under the faults that matter to its bug. The number of scenarios
+//! bounds the tests, not the time they take.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use gallery::kit::{Shop, shop};
+use pintle_trials::{Check, Cx, Oracle, Story, check};
+
+/// Creates the shop, changes everything, sets it back, and recreates it.
+fn story() -> Story {
+    let mut changed = shop();
+    changed.spec.page = String::from("welcome");
+    changed.spec.replicas = 1;
+    changed.spec.labels = BTreeMap::from([("tier".to_owned(), "front".to_owned())]);
+    let again = shop();
+    Story::new()
+        .apply(&shop())
+        .apply(&changed)
+        .apply(&again)
+        .delete(&again)
+        .apply(&again)
+}
+
+fn trial<F, R>(folder: &tempfile::TempDir, families: &[&str], controller: F) -> Check
+where
+    F: Fn(Cx) -> R + Send + Sync + 'static,
+    R: Future + 'static,
+{
+    check(controller)
+        .name("gallery")
+        .folder(folder.path())
+        .budget(Duration::MAX)
+        .kind::<Shop>()
+        .story(story())
+        .only(families)
+}
+
+macro_rules! twins {
+    ($($name:ident: $families:expr, $oracle:ident;)*) => {
+        $(mod $name {
+            use super::{Oracle, trial};
+
+            /// Proves trials/finds-known-bugs.
+            #[test]
+            fn bug_is_found() {
+                let folder = tempfile::tempdir().unwrap();
+                let report = trial(&folder, &$families, gallery::$name::broken).try_run();
+                println!("{report}");
+                assert!(report.found(Oracle::$oracle), "{report}");
+            }
+
+            /// Proves trials/no-false-alarm.
+            #[test]
+            fn repair_is_clean() {
+                let folder = tempfile::tempdir().unwrap();
+                let report = trial(&folder, &$families, gallery::$name::repaired).run();
+                assert_eq!(report.nondeterministic, None);
+                assert_eq!((report.left_out, report.vanished), (0, 0), "{report}");
+                assert!(!report.families.is_empty(), "{report}");
+            }
+        })*
+    };
+}
+
+twins! {
+    blind_write: ["rival"], NoLostUpdate;
+    busy: ["crash-after"], SameEnd;
+    finalizer_stuck: ["crash-after"], SameEnd;
+    forgotten_label: ["crash-before"], PathFree;
+    half_done: ["crash-after"], SameEnd;
+    late_finalizer: ["user-delete"], SameEnd;
+    name_prefix: ["crash-before"], OwnOnly;
+    no_owner: ["crash-before"], NoOrphan;
+    recreated: ["user-recreate"], SameEnd;
+    status_time: ["crash-before"], Idempotent;
+    unwatched_child: ["drift"], SameEnd;
+    without_force: ["drift"], SameEnd;
+}
