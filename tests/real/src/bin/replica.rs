@@ -5,8 +5,8 @@
 //! milliseconds. On SIGTERM it stops writing, releases the Lease and exits. It also exits when its
 //! standard input is closed, so that it does not outlive the test.
 //!
-//! It prints "following" when it knows the leader, and "ended" when a term of its own is over and it
-//! has stopped writing.
+//! It prints "following" when it knows the leader, and "ended" when its term is over and it has
+//! stopped writing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
@@ -106,7 +106,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes until the term ends. No write is under way when this returns.
+    /// Writes until the term ends. No write is in flight when this returns.
     async fn run(&mut self, term: &Term) {
         while !term.ended().is_cancelled() {
             self.number += 1;

@@ -1,4 +1,4 @@
-//! Removes what differs between runs or servers independent of the loops.
+//! Masks values that differ between runs or servers for reasons unrelated to the loops.
 
 use serde_json::{Value, json};
 

@@ -61,6 +61,8 @@ areas! {
     watches
     subresources
     accounts
+    rbac
+    quota
     versions
     crds
     errors
@@ -69,6 +71,7 @@ areas! {
     discovery
     protobuf
     services
+    webhooks
 }
 
 /// Guarantees of the API server that the corpus need not cover, because single requests cannot show
@@ -83,6 +86,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "auth/kubeconfig-merge",
             "auth/listener",
             "auth/secrets",
+            "rbac/modes",
             "serve/connection-limit",
             "serve/load",
             "serve/timeouts",
@@ -116,9 +120,45 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "CEL, whose messages and costs are tested with Kubernetes' own cases",
+        &[
+            "cel/bounded-evaluation",
+            "cel/no-stack-overflow",
+            "crd/library",
+            "crd/rule-costs",
+            "crd/rules-compiled",
+        ],
+    ),
+    (
+        "webhooks, which the corpus does not serve",
+        &[
+            "admission/bounds",
+            "admission/builder",
+            "admission/dry-run",
+            "admission/every-write",
+            "admission/failure-policy",
+            "admission/matching",
+            "admission/mutation",
+            "admission/refusal",
+            "admission/reinvocation",
+            "admission/request",
+            "admission/timeout",
+            "conversion/errors",
+            "conversion/https",
+            "conversion/reads",
+            "conversion/storage",
+            "conversion/versions",
+            "webhooks/errors",
+            "webhooks/exempt",
+            "webhooks/https",
+            "webhooks/services",
+        ],
+    ),
+    (
         "covered by whole areas of the corpus",
         &[
             "bootstrap/objects",
+            "objects/admission",
             "objects/autoscaler-versions",
             "objects/csr-requester",
             "objects/defaults",

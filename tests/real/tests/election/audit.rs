@@ -1,4 +1,4 @@
-//! Who wrote when, and who held the Lease, in the order in which the server committed.
+//! Which replica wrote when, and which one held the Lease, in the order of the server's commits.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -1,7 +1,8 @@
-//! Replicas of Pintle and of client-go, each a process of its own, compete for one Lease while they
+//! Replicas of Pintle and of client-go, each a separate process, compete for one Lease while they
 //! are stopped, killed and paused, the API server restarts and their wall clocks differ by hours.
 //!
-//! Every replica writes all the time it leads. In the end the server's record shows who wrote when.
+//! Every replica writes continuously while it leads. Afterwards the server's audit log shows which
+//! replica wrote when.
 
 mod audit;
 mod replicas;
@@ -93,7 +94,7 @@ impl Program<'_> {
         .await;
     }
 
-    /// Terminates a replica; returns when it was told to.
+    /// Terminates a replica; returns the time of the request.
     async fn terminate(&mut self, identity: &str) -> Timestamp {
         let replica = self.take(identity);
         let at = replica.signal(Signal::TERM);
@@ -143,7 +144,7 @@ async fn one_replica_writes_at_a_time_whatever_happens_to_them() {
     program.start(EAST).await;
     program.start(WEST).await;
 
-    // Both directions of a hand-over with client-go, and one between Pintle's replicas.
+    // Hand-overs to and from client-go, and between two replicas of Pintle.
     let first = program.leader().await;
     assert_eq!(first, "client-go-1");
     let from_go = program.terminate(&first).await;

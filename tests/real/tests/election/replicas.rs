@@ -26,7 +26,7 @@ pub(super) enum Kind {
     ClientGo { releases: bool },
 }
 
-/// One process. It is killed when this is dropped, and exits by itself if this process is killed.
+/// One process. It is killed when this is dropped, and exits on its own if this process is killed.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) identity: String,
