@@ -23,6 +23,9 @@ pub(crate) fn run() -> Result<()> {
             problems.extend(undocumented(root, &library));
         }
     }
+    let tour = std::fs::read_to_string(root.join("ARCHITECTURE.md"))
+        .context("cannot read ARCHITECTURE.md")?;
+    problems.extend(missing_files(&tour, |path| root.join(path).exists()));
     problems.extend(features::check()?);
     if problems.is_empty() {
         println!("{} files follow the project rules", files.len());
@@ -32,6 +35,31 @@ pub(crate) fn run() -> Result<()> {
         println!("  {problem}");
     }
     bail!("{} violations of the project rules", problems.len())
+}
+
+/// Returns the files that ARCHITECTURE.md names in a table and that do not exist. A row "in `folder`:"
+/// sets the folder of the rows below it.
+fn missing_files(tour: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut folder = None;
+    let mut problems = Vec::new();
+    for (number, line) in tour.lines().enumerate().map(|(n, line)| (n + 1, line)) {
+        if !line.starts_with('|') {
+            folder = None;
+            continue;
+        }
+        // Every second piece is in backquotes.
+        for name in line.split('`').skip(1).step_by(2) {
+            if line.contains(&format!("in `{name}`:")) {
+                folder = Some(name);
+            } else if let Some(folder) = folder
+                && Path::new(name).extension().is_some_and(|e| e == "rs")
+                && !exists(&format!("{folder}/{name}"))
+            {
+                problems.push(format!("ARCHITECTURE.md:{number}: no file {folder}/{name}"));
+            }
+        }
+    }
+    problems
 }
 
 /// Checks every rule against one file.

@@ -1,7 +1,7 @@
 //! Verifies the published crates as their users get them: packed, compiled from the package alone,
 //! and documented the way docs.rs does it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -37,6 +37,7 @@ pub(crate) fn verify() -> Result<()> {
         let mut tar = Command::new("tar");
         tar.arg("-xzf").arg(packed.join("package").join(name));
         run(tar.arg("-C").arg(&outside.0))?;
+        detach(&outside.0.join(package.folder()).join("Cargo.toml"))?;
     }
     for package in &packages {
         for task in [&["check"][..], &["doc", "--lib", "--no-deps"]] {
@@ -155,6 +156,14 @@ pub(crate) fn members() -> Result<Vec<Package>> {
     let workspace: Workspace =
         serde_json::from_slice(&output.stdout).context("cannot read cargo metadata")?;
     Ok(workspace.packages)
+}
+
+/// Makes a package its own workspace root, so that cargo does not search the folders above it.
+fn detach(manifest: &Path) -> Result<()> {
+    let mut text = std::fs::read_to_string(manifest)
+        .with_context(|| format!("cannot read {}", manifest.display()))?;
+    text.push_str("\n[workspace]\n");
+    std::fs::write(manifest, text).with_context(|| format!("cannot write {}", manifest.display()))
 }
 
 /// A temporary folder outside the workspace, removed when dropped.

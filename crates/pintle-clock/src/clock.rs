@@ -89,7 +89,7 @@ impl Clock {
     }
 }
 
-/// Returns whether tokio's clock stands still while the system's advances.
+/// Returns whether tokio's clock is paused while the system's advances.
 #[allow(
     clippy::disallowed_methods,
     reason = "tokio does not say whether its clock is paused"

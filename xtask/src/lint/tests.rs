@@ -98,3 +98,16 @@ fn only_published_crates_need_missing_docs() {
     std::fs::write(&library, "//! X.\n#![deny(missing_docs)]\n").unwrap();
     assert_eq!(undocumented(folder.path(), &library), None);
 }
+
+#[test]
+fn files_of_the_tour_exist() {
+    let tour = "| `lone.rs` |\n\n| in `a/src`: |\n| `b.rs`, `c/mod.rs` and `c` |\n| in `d`: |\n| `b.rs` |\n";
+    let problems = missing_files(tour, |path| path == "a/src/b.rs");
+    assert_eq!(
+        problems,
+        [
+            "ARCHITECTURE.md:4: no file a/src/c/mod.rs",
+            "ARCHITECTURE.md:6: no file d/b.rs",
+        ]
+    );
+}

@@ -24,8 +24,29 @@ fn examples_and_tests_are_not_published() {
         [
             "pintle",
             "pintle-apiserver",
+            "pintle-cel",
             "pintle-clock",
-            "pintle-cluster"
+            "pintle-cluster",
+            "pintle-trials"
         ]
     );
+}
+
+#[test]
+fn detached_package_ignores_the_folders_above() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("Cargo.toml"), "not a manifest").unwrap();
+    let package = folder.path().join("x");
+    std::fs::create_dir_all(package.join("src")).unwrap();
+    std::fs::write(package.join("src/lib.rs"), "").unwrap();
+    let manifest = package.join("Cargo.toml");
+    std::fs::write(&manifest, "[package]\nname = \"x\"\n").unwrap();
+    let loads = || {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]);
+        command.current_dir(&package).output().unwrap().status
+    };
+    assert!(!loads().success());
+    detach(&manifest).unwrap();
+    assert!(loads().success());
 }

@@ -20,7 +20,8 @@ use crate::interrupt::Interrupt;
 /// object exists. Normally seconds; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What the API server records in `logs/audit.log`: who wrote what, for the tests of leader election.
+/// The audit policy of the API server, which logs writes to `logs/audit.log` for the leader
+/// election tests.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
