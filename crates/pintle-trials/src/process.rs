@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::LocalBoxFuture};
+use pintle_apiserver::User;
 use pintle_clock::Rng;
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -115,10 +116,12 @@ pub(crate) async fn supervise(
 fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
     let session = Session::new(id);
     hub.record.lock().mark(format!("process {id} starts"));
+    // The rights that the controller uses are recorded and compared with its Role afterwards.
+    let user = User::new(USER).group("system:masters");
     let gateway = Gateway {
         hub: Arc::clone(hub),
         session: Arc::clone(&session),
-        server: hub.server.service_as(USER),
+        server: hub.server.service_as(user),
     };
     let (hub, factory) = (Arc::clone(hub), Arc::clone(factory));
     let task = tokio::task::spawn_local(async move {

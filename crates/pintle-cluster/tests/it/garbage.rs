@@ -205,7 +205,7 @@ async fn deletion_waits_for_a_broken_conversion_webhook() {
         .delete("team", &DeleteParams::default())
         .await
         .unwrap();
-    sleep(Duration::from_mins(10)).await;
+    sleep(Duration::from_mins(2)).await;
     assert!(namespaces.get_opt("team").await.unwrap().is_some());
 
     drop(broken);
