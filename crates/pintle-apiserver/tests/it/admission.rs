@@ -168,7 +168,7 @@ async fn subresources_are_admitted_with_their_own_kind() {
         lines(&seen),
         ["CREATE serviceaccounts/token TokenRequest s"]
     );
-    // Nobody serves the connection, but policies for it can be tried.
+    // The connection is not served, but policies for it are evaluated.
     let exec = format!("{PODS}/p/exec?command=ls&stdout=true");
     assert_eq!(http.post(&exec, &json!({})).await.0, 501);
     {

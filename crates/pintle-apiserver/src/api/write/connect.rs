@@ -1,7 +1,7 @@
 //! Connects: `exec`, `attach`, `portforward` and `proxy`.
 //!
 //! No kubelet runs here, so there is nothing to connect to. A connect is admitted all the same,
-//! because whoever tests a policy for `pods/exec` wants to see its refusal.
+//! so that a test of a policy for `pods/exec` sees the refusal.
 
 use serde_json::{Value, json};
 
