@@ -11,7 +11,7 @@ use crate::{
     api::{
         Answer, Api, ApiError, Call,
         request::{
-            decode::{media_type, yaml, yaml_duplicate},
+            decode::{media_type, yaml_or_json},
             options::{FieldValidation, WriteOptions},
         },
     },
@@ -86,8 +86,11 @@ pub(crate) fn applies(call: &Call) -> bool {
 /// Decodes the configuration in the body of an apply.
 pub(super) fn configuration(call: &Call, options: &WriteOptions) -> Result<Value, ApiError> {
     check_options(call, true)?;
-    let config = yaml(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
-    check_keys(&call.body, options)?;
+    let (config, duplicate) =
+        yaml_or_json(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
+    if let Some(duplicate) = duplicate {
+        report_duplicate(duplicate, options)?;
+    }
     let metadata = config.get("metadata");
     if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
         return Err(ApiError::bad_request(
@@ -97,12 +100,8 @@ pub(super) fn configuration(call: &Call, options: &WriteOptions) -> Result<Value
     Ok(config)
 }
 
-/// Reports the first duplicate key of a configuration as `fieldValidation` asks.
-fn check_keys(body: &[u8], options: &WriteOptions) -> Result<(), ApiError> {
-    let Some((line, key)) = yaml_duplicate(body) else {
-        return Ok(());
-    };
-    let duplicate = format!("line {line}: key {key:?} already set in map");
+/// Reports a duplicate key of a configuration as `fieldValidation` asks.
+fn report_duplicate(duplicate: String, options: &WriteOptions) -> Result<(), ApiError> {
     match options.field_validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => options.warnings.add(duplicate),
