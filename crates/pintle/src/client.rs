@@ -95,7 +95,7 @@ pub fn build_limited(
 }
 
 /// Returns a client that fails every request: for a program that builds its controllers only to
-/// print the [rights](crate::manager::Manager::rules) they need.
+/// print the [permissions](crate::manager::Manager::rules) they need.
 ///
 /// # Panics
 ///

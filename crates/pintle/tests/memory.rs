@@ -98,7 +98,7 @@ async fn lease(server: &ApiServer, spec: Value) {
     leases.patch("operator", &params, &patch).await.unwrap();
 }
 
-/// What a process holds on to.
+/// The resources that a process holds.
 #[derive(Debug)]
 struct Level {
     bytes: usize,
@@ -148,7 +148,7 @@ async fn thousand_terms_leave_memory_as_it_was() {
         sleep(Duration::from_secs(5)).await; // noticed by the next renewal
         lease(&server, json!({"holderIdentity": ""})).await;
         sleep(Duration::from_secs(5)).await;
-        // The server keeps what happened for watchers to resume from.
+        // The server retains its event history, so that watches can resume.
         server.compact();
         if term % 100 == 0 {
             levels.push(Level {
@@ -170,6 +170,6 @@ async fn thousand_terms_leave_memory_as_it_was() {
     let (first, last) = (&levels[0], &levels[levels.len() - 1]);
     assert_eq!(first.tasks, last.tasks, "{levels:#?}");
     assert_eq!(first.requests, last.requests, "{levels:#?}");
-    // Buffers breathe by some kilobytes; a leak of 20 bytes per term would show.
+    // Buffers vary by a few kilobytes; a leak of 20 bytes per term would show.
     assert!(last.bytes < first.bytes + 16 * 1024, "{levels:#?}");
 }

@@ -44,10 +44,11 @@ const BACKFILL: usize = 1024;
 
 /// The local copy of the objects of one kind, by key, by namespace and by user-defined indexes.
 ///
-/// Every read sees one consistent state. There is one lock, held only briefly: for a lookup, to copy
-/// handles, or to apply prepared changes. User code (index functions, decoding) never runs under it:
-/// index values are computed beforehand, and a relist is built on the side and swapped in. In an
-/// informer, only the informer writes; on its own, an `Indexer` is a plain store as in client-go.
+/// Every read sees one consistent state. There is one lock, held only briefly: for a lookup, to
+/// copy handles, or to apply prepared changes. User code (index functions, decoding) never runs
+/// under it: index values are computed beforehand, and a relist is built on the side and swapped
+/// in. In an informer, only the informer writes; on its own, an `Indexer` is a plain store as in
+/// client-go.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -93,8 +94,8 @@ struct IndexState {
 }
 
 impl<K> State<K> {
-    /// Returns the readable index of this name. While a new definition of an inherited index is being
-    /// filled, that is the inherited one.
+    /// Returns the readable index of this name. While a new definition of an inherited index is
+    /// being filled, that is the inherited one.
     pub(super) fn index(&self, name: &str) -> Option<usize> {
         let mut known = self.definitions.iter().zip(&self.indices);
         known.rposition(|(known, index)| &*known.name == name && index.ready)
@@ -204,9 +205,9 @@ impl<K: Kind> Indexer<K> {
 
     /// Indexes objects by the field at `path`, a JSON pointer such as `/spec/nodeName`.
     ///
-    /// The field is located when the object is read, so nothing is decoded. Numbers and booleans are
-    /// indexed as written, and each scalar of an array is a value. Objects without the field are not
-    /// in the index. Existing objects are indexed before this returns.
+    /// The field is located when the object is read, so nothing is decoded. Numbers and booleans
+    /// are indexed as written, and each scalar of an array is a value. Objects without the field
+    /// are not in the index. Existing objects are indexed before this returns.
     ///
     /// # Errors
     ///
@@ -222,8 +223,8 @@ impl<K: Kind> Indexer<K> {
         Extract::Field(id, pointer)
     }
 
-    /// Indexes objects by the values that a function returns for their header, such as the controller
-    /// owner or a label.
+    /// Indexes objects by the values that a function returns for their header, such as the
+    /// controller owner or a label.
     ///
     /// Nothing is decoded. If `values` panics, the object is left out of the index, counted in
     /// [`unindexed`](Self::unindexed) and logged.
@@ -254,8 +255,8 @@ impl<K: Kind> Indexer<K> {
 
     /// Indexes objects by the values that a function returns for the typed object.
     ///
-    /// Every object is decoded once on arrival; [`index_field`](Self::index_field) costs less. If an
-    /// object cannot be decoded or `values` panics, it is left out of the index, counted in
+    /// Every object is decoded once on arrival; [`index_field`](Self::index_field) costs less. If
+    /// an object cannot be decoded or `values` panics, it is left out of the index, counted in
     /// [`unindexed`](Self::unindexed) and logged.
     ///
     /// # Errors
@@ -274,8 +275,8 @@ impl<K: Kind> Indexer<K> {
         self.shared.unindexed.load(Ordering::Relaxed)
     }
 
-    /// Adds the definition first, so that every later write is indexed, and then, in steps, the
-    /// objects that existed before and have not been written since.
+    /// Adds the definition first, so that every later write is indexed. Then indexes, in batches,
+    /// the objects that existed before and have not been written since.
     fn add_index(
         &self,
         name: &str,
@@ -386,8 +387,8 @@ impl<K: Kind> Indexer<K> {
         removed
     }
 
-    /// Replaces the whole contents with `items` at `resource_version`. Readers see either the old or
-    /// the new contents, never a mixture.
+    /// Replaces the whole contents with `items` at `resource_version`. Readers see either the old
+    /// or the new contents, never a mixture.
     pub fn replace(&self, items: Vec<Object<K>>, resource_version: &str) {
         let mut next = self.build(items, resource_version);
         while let Err(again) = self.swap(next) {
@@ -491,9 +492,9 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    /// Swaps in the next generation. Returns what changed. If an index was added since it was built,
-    /// nothing happens and the items are returned as the error. A cache that has been replaced drops
-    /// them.
+    /// Swaps in the next generation. Returns what changed. If an index was added since it was
+    /// built, nothing happens and the items are returned as the error. A cache that has been
+    /// replaced drops them.
     pub(crate) fn swap(&self, next: Generation<K>) -> Result<Replaced<K>, Vec<Object<K>>> {
         let Generation {
             items,

@@ -121,7 +121,7 @@ async fn readiness_conditions_never_contradict_each_other() {
     }
     assert!(
         set_readiness(&mut conditions, &waiting, Some(2), &clock),
-        "found out about another generation"
+        "the observed generation changed"
     );
     for type_ in [READY, RECONCILING] {
         let condition = find_condition(&conditions, type_).expect("condition");

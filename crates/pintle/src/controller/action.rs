@@ -17,7 +17,7 @@ use crate::queue::Priority;
 /// assert_ne!(done, later);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the controller acts on what a reconcile returns"]
+#[must_use = "an action has no effect unless the reconcile function returns it"]
 pub struct Action {
     pub(super) after: Option<Duration>,
     pub(super) priority: Option<Priority>,
@@ -56,8 +56,8 @@ impl Action {
 
 /// When a key runs again after a reconcile that failed.
 ///
-/// An [error policy](super::Controller::error_policy) returns one. It may also return an [`Action`]:
-/// `requeue_after` becomes [`RetryAfter`](Self::RetryAfter), `await_change` becomes
+/// An [error policy](super::Controller::error_policy) returns one. It may also return an
+/// [`Action`]: `requeue_after` becomes [`RetryAfter`](Self::RetryAfter), `await_change` becomes
 /// [`Terminal`](Self::Terminal).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,10 +2,10 @@
 //!
 //! # The problem
 //!
-//! A reconcile states what a child should look like and must not write if it already does. A field
-//! by field comparison of desired and cached object does not work: the server adds defaults,
-//! normalizes values, and other controllers own fields of the same object. Applying every time is
-//! correct but costs a request per reconcile.
+//! A reconcile states what a child should look like and must not write if it already does.
+//! Comparing the desired with the cached object field by field does not work: the server adds
+//! defaults and normalizes values, and other controllers own fields of the same object. Applying
+//! every time is correct but costs a request per reconcile.
 //!
 //! # What is compared
 //!
@@ -13,17 +13,18 @@
 //! sent, and of what the server stored in the fields that configuration names. The next time it
 //! skips the write if both still hold:
 //!
-//! 1. The configuration is the one last applied. If it changed, even if only a field was left out,
-//!    the server has to be asked, because only it knows which fields to remove.
-//! 2. The cached child has in those fields what the server stored after the last apply. Maps are
-//!    compared by the keys the configuration names, lists and, in the `spec`, maps of scalars as a
-//!    whole; all other fields of the child are ignored. A child that has not changed at all since is not even decoded.
+//! 1. The configuration is the one last applied. If it changed, even just by dropping a field, the
+//!    controller has to apply, because only the server knows which fields to remove.
+//! 2. In those fields, the cached child still has the values that the server stored after the last
+//!    apply. Maps are compared by the keys the configuration names, lists and, in the `spec`, maps
+//!    of scalars as a whole; all other fields of the child are ignored. A child that has not
+//!    changed at all since is not even decoded.
 //!
-//! Whenever the answer is unclear the controller applies: for the first time after a start (an
-//! earlier version may have applied other fields), after another writer changed a list that the
-//! configuration names, and after any change to a child whose configuration names write-only fields
-//! such as `stringData`. Applying a configuration that changes nothing costs a request, but no new
-//! `resourceVersion` and no event.
+//! When in doubt, the controller applies: the first time after a start (an earlier version may have
+//! applied other fields), after another writer changed a list that the configuration names, and
+//! after any change to a child whose configuration names write-only fields such as `stringData`.
+//! Applying a configuration that changes nothing costs a request, but no new `resourceVersion` and
+//! no event.
 
 use std::{
     collections::BTreeMap,
@@ -162,23 +163,24 @@ impl ApplyError {
 ///
 /// - Sets the controller reference to the reconciled object, and the object's namespace if `child`
 ///   is of a namespaced kind and names none.
-/// - Refuses an object that exists and is not controlled by the reconciled object, with or without
-///   another controller. If the cache does not show the child, the server is asked first: applying
-///   would silently adopt an object that exists.
-/// - Leaves a child alone that is being deleted, and returns it with its deletion timestamp. The
-///   owner is woken when it is gone; if the cache does not show the child, after five seconds.
+/// - Refuses to change an existing object that the reconciled object does not control, whether or
+///   not it has another controller. If the child is not in the cache, the server is asked first,
+///   because applying would silently adopt an existing object.
+/// - Leaves a child that is being deleted alone, and returns it with its deletion timestamp. The
+///   owner is reconciled when the child is gone or, if the child is not in the cache, after five
+///   seconds.
 /// - Otherwise applies the child, unless that would change nothing.
 ///
 /// Besides `list` and `watch`, it needs the verbs `get`, `create` and `patch` on the child's kind.
 ///
 /// # What is compared
 ///
-/// The write is skipped if `child` is the configuration this controller last applied, and the cached
-/// object still has in those fields what the server stored then. Maps are compared by the keys that
-/// `child` names, lists and, in the `spec`, maps of scalars such as selectors as a whole. All other
-/// fields are ignored: defaults, values the server
-/// normalized and fields of other managers cause no write. The first reconcile after a start always
-/// applies, because only the server knows which fields an earlier version of the controller applied.
+/// The write is skipped if `child` is the configuration this controller last applied, and the
+/// cached object still has the values that the server stored for those fields. Maps are compared by
+/// the keys that `child` names, lists and, in the `spec`, maps of scalars such as selectors as a
+/// whole. All other fields are ignored: defaults, values the server normalized and fields of other
+/// managers cause no write. The first reconcile after a start always applies, because only the
+/// server knows which fields an earlier version of the controller applied.
 ///
 /// # Conflicts
 ///
@@ -284,10 +286,10 @@ impl<'a, K: Kind + Serialize> ApplyOwned<'a, K> {
     }
 }
 
-/// When to look again at a child that is being deleted and not in the cache.
+/// How long to wait before checking again on a child that is being deleted and is not in the cache.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What applying a child did.
+/// The outcome of applying a child.
 pub(super) enum Outcome {
     /// Nothing was sent: the cached child is up to date, or is being deleted.
     Unchanged,
@@ -337,8 +339,8 @@ pub(super) async fn apply_child<K: Kind + Serialize>(
             controller.map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
         check_controller(&kind_name, &key, controller, reference)?;
         if meta.deletion_timestamp.is_some() {
-            // The cache may miss the deletion as it missed the child, so nothing else might wake the
-            // owner.
+            // The cache may miss the deletion as it missed the child, so nothing else might wake
+            // the owner.
             let shared = &writes.inner.shared;
             shared.queue.add_after(writes.inner.key.clone(), LOOK_AGAIN);
             return Ok(Outcome::Terminating(Box::new(meta)));
@@ -437,15 +439,15 @@ pub(super) struct AppliedConfigurations {
     kinds: Mutex<BTreeMap<GroupKind, BTreeMap<ObjectKey, Record>>>,
 }
 
-/// Records of children that are gone, beyond which they are swept.
+/// How many records of children that are gone may accumulate before they are removed.
 const SLACK: usize = 64;
 
 /// The configuration that was sent, and the result on the server.
 #[derive(Clone, Debug)]
 struct Record {
-    /// Of the configuration.
+    /// The digest of the configuration.
     sent: u64,
-    /// Of the stored fields that the configuration names.
+    /// The digest of the stored fields that the configuration names.
     stored: Stored,
     /// The newest version known to have these fields.
     resource_version: String,
@@ -494,7 +496,7 @@ impl AppliedConfigurations {
         if !now.stored.is_complete || now.stored != record.stored {
             return false;
         }
-        // The next look at this version need not decode it.
+        // The next comparison with this version need not decode it.
         if let Some(records) = self.kinds.lock().get_mut(kind)
             && let Some(known) = records.get_mut(key)
             && known.sent == digest
@@ -537,7 +539,7 @@ impl Stored {
         let mut hasher = DefaultHasher::new();
         let mut is_complete = true;
         for (name, value) in config.as_object().into_iter().flatten() {
-            // The items of a list have neither.
+            // The items of a list carry neither, so they are not compared.
             if !matches!(name.as_str(), "apiVersion" | "kind") {
                 let in_spec = name == "spec";
                 is_complete &= hash_named(value, object.get(name), in_spec, &mut hasher);
@@ -552,8 +554,8 @@ impl Stored {
 
 /// Hashes the fields of `object` that `config` sets. Returns whether all of them are present.
 ///
-/// A map of scalars in the `spec` is hashed whole: it may be atomic, as selectors are, and then a key
-/// that another writer adds is a change to our field.
+/// A map of scalars in the `spec` is hashed whole: it may be atomic, as selectors are, and then a
+/// key that another writer adds is a change to our field.
 fn hash_named(
     config: &Value,
     object: Option<&Value>,

@@ -19,11 +19,10 @@
 //! other ways, such as individual Jobs.
 //!
 //! `kubectl apply --prune --applyset` solves the same problem for tools, specified in [KEP-3659].
-//! Its labels and annotations are not used here. They identify a parent by name, so that one which
-//! is deleted and created again inherits the objects of its predecessor; they are a claim that anyone
-//! who can label an object can make; they ask for labels and annotations on the parent, which is the
-//! user's object; and the list of kinds that the parent carries exists because a tool has no caches
-//! to look into.
+//! Its labels and annotations are not used here. They identify a parent by name, so a parent that
+//! is deleted and recreated inherits the objects of its predecessor. Anyone who can label an object
+//! can claim membership. They require labels and annotations on the parent, which is the user's
+//! object, including a list of kinds that a tool needs only because it has no caches to search.
 //!
 //! # Steps
 //!
@@ -35,10 +34,11 @@
 //!  (nothing is sent)       (nothing is deleted)           (the others are deleted)
 //! ```
 //!
-//! Nothing about a set is stored outside its members, so a process that dies anywhere in between
-//! leaves nothing behind that the next reconcile does not find.
+//! Nothing about a set is stored outside its members, so if the process dies at any point, the next
+//! reconcile finds everything it left behind.
 //!
-//! [KEP-3659]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-cli/3659-kubectl-apply-prune
+//! [KEP-3659]:
+//! https://github.com/kubernetes/enhancements/tree/master/keps/sig-cli/3659-kubectl-apply-prune
 
 mod error;
 
@@ -108,40 +108,40 @@ impl<S> Context<S> {
 ///
 /// # What it does
 ///
-/// - Checks every child before it sends anything: it has a name, is in the scope of its owner, is of
-///   a kind the controller watches, and is in the set once.
+/// - Checks every child before it sends anything: it has a name, is in the scope of its owner, is
+///   of a kind the controller watches, and is in the set once.
 /// - Applies the children one after the other in the order in which they were added, each like
 ///   [`apply_owned`](super::Context::apply_owned): with the controller reference, refusing objects
 ///   that are not the owner's, and only if something differs. If one fails, the others are still
 ///   applied.
 /// - If every child was applied, deletes the other objects of the set, ordered by group, kind,
-///   namespace and name. Each deletion is for the UID and `resourceVersion` in the cache, so an object
-///   that has changed since is left alone, and the next reconcile looks again.
+///   namespace and name. Each deletion has the cached UID and `resourceVersion` as preconditions,
+///   so an object that has changed since is left alone until the next reconcile.
 ///
 /// The next reconcile of the key sees the result. Objects are deleted in the background: the
 /// dependents of a pruned object are deleted after it.
 ///
 /// # Kinds
 ///
-/// Members are found in the caches of the controller, in those of all kinds that it
+/// Members are looked up in the caches of all kinds that the controller
 /// [owns](super::Controller::owns) or watches. A kind that is no longer in the set must still be
 /// watched for as long as clusters may have objects of it. Name it with
-/// [`formerly`](Self::formerly), which makes it an error to forget that. An informer with a
+/// [`formerly`](Self::formerly), which turns forgetting that into an error. An informer with a
 /// selector or for one namespace hides what it does not select.
 ///
-/// # Rights
+/// # Permissions
 ///
 /// Besides `list` and `watch`: `get`, `create`, `patch` and `delete` on every kind.
 ///
 /// # Caveats
 ///
-/// - A child that an earlier version of the controller made without a set becomes a member with its
-///   first apply. If that version's child is not in the set at all, it is not pruned.
+/// - A child that an earlier version of the controller created without a set becomes a member when
+///   the set first applies it. Such a child is not pruned if the set does not contain it.
 /// - Applying a member outside the set with `apply_owned` removes the label, and with it the member
 ///   from the set.
 /// - The set's name begins with the [field manager](super::Controller::field_manager), so that two
-///   controllers of one kind do not prune each other's children. After a rename, members of the old
-///   name that are no longer wanted stay.
+///   controllers of one kind do not prune each other's children. After a rename, unwanted members
+///   of the set with the old name are not pruned.
 #[must_use = "a set does nothing until it is awaited"]
 pub struct ApplySet<'a> {
     inner: &'a Inner,
@@ -154,15 +154,15 @@ pub struct ApplySet<'a> {
 /// A child as it was added.
 struct Wanted {
     resource: ApiResource,
-    /// As far as its type states it.
+    /// The scope, as far as the child's type determines it.
     scope: KindScope,
     key: ObjectKey,
     object: Result<DynamicObject, serde_json::Error>,
 }
 
 impl ApplySet<'_> {
-    /// Names the set, for a controller with several sets per object. Each set prunes its own members
-    /// only.
+    /// Names the set, for a controller with several sets per object. Each set prunes its own
+    /// members only.
     ///
     /// The field manager and the name, joined by a dot, must form a valid label value: at most 63
     /// letters, digits, `-`, `_` and `.`.
@@ -181,11 +181,11 @@ impl ApplySet<'_> {
         children.into_iter().fold(self, Self::child)
     }
 
-    /// Adds a child of a kind that is known only at run time. It has to name its namespace, unless the
-    /// controller watches the kind by a type that says whether it is namespaced.
+    /// Adds a child of a kind that is known only at run time. It has to name its namespace, unless
+    /// the controller watches the kind by a type that says whether it is namespaced.
     ///
-    /// The controller has to watch the kind, by whatever type: `owns::<PartialObjectMeta<Widget>>()`
-    /// or a struct with some of its fields will do.
+    /// The controller has to watch the kind, but any type will do:
+    /// `owns::<PartialObjectMeta<Widget>>()`, or a struct with some of its fields.
     ///
     /// ```no_run
     /// # use kube::core::{ApiResource, DynamicObject};
@@ -208,8 +208,8 @@ impl ApplySet<'_> {
         self
     }
 
-    /// States that earlier versions of the set had children of kind `K`, so that the controller has
-    /// to watch it: otherwise they would stay.
+    /// Declares that earlier versions of the set had children of kind `K`. The controller then has
+    /// to watch `K`, or those children would never be pruned.
     pub fn formerly<K: Watchable>(self) -> Self {
         self.formerly_of::<K>(&K::DynamicType::default())
     }
@@ -472,7 +472,7 @@ impl AppliedSet {
         !self.pruned.is_empty() || self.members.iter().any(Member::is_changed)
     }
 
-    /// Returns the children that are not as their specs ask, or of which that is not known, with the
+    /// Returns the children that do not match their specs, or whose state is unknown, with the
     /// reason. See [`kstatus`](crate::kstatus).
     pub fn unready(&self, now: Timestamp) -> impl Iterator<Item = (&Member, ObjectStatus)> {
         let members = self.members.iter();
@@ -480,10 +480,11 @@ impl AppliedSet {
         states.filter(|(_, status)| !status.is_current())
     }
 
-    /// Returns how far the whole set is, for [`Context::report`](super::Context::report): ready if all
-    /// children are as their specs ask, stalled if one has failed, and else in progress.
+    /// Returns the readiness of the whole set, for [`Context::report`](super::Context::report):
+    /// ready if all children match their specs, stalled if one has failed, otherwise in progress.
     ///
-    /// The message is about the first child that is not ready, a failed one before others.
+    /// The message describes the first child that has failed or, if none has, the first that is not
+    /// ready.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -536,7 +537,7 @@ pub struct Member {
 
 enum Body {
     Cached(Arc<dyn Header>),
-    /// The cache holds nothing else of it.
+    /// The cache holds only metadata.
     Metadata(Arc<dyn Header>),
     Stored(Value),
 }
@@ -557,8 +558,8 @@ impl Member {
         self.is_changed
     }
 
-    /// Decodes the child: as stored if it was applied, else as cached. If the controller watches only
-    /// the metadata of the kind, that is all there is of a cached one.
+    /// Decodes the child: as stored if it was applied, else as cached. If the controller watches
+    /// only the metadata of the kind, a cached child has nothing else.
     ///
     /// # Errors
     ///
@@ -572,9 +573,9 @@ impl Member {
 
     /// Computes whether the child matches its spec.
     ///
-    /// A cache of metadata does not tell. A child that is only there, and was not applied this time,
-    /// is [`Unknown`](kstatus::Status::Unknown) unless it is being deleted: watch the whole kind to
-    /// use this.
+    /// Metadata is not enough for this: a child of a kind that is watched by its metadata, and that
+    /// was not applied this time, is [`Unknown`](kstatus::Status::Unknown) unless it is being
+    /// deleted. Watch whole objects to use this method.
     pub fn status(&self, now: Timestamp) -> ObjectStatus {
         let ApiResource { group, kind, .. } = &self.resource;
         match &self.object {

@@ -49,11 +49,11 @@ pub(super) struct Settings<K: Kind> {
     pub(super) predicate: Option<Predicate<K>>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) wakes: Vec<Wake>,
-    /// The rights in the namespaces of the factory that are known so far.
+    /// The permissions in the namespaces of the factory that are known so far.
     pub(super) rules: Rules,
-    /// The rights in namespaces that inputs name.
+    /// The permissions in namespaces that inputs name.
     pub(super) own_rules: Rules,
-    /// The rights that the user declares.
+    /// The permissions that the user declares.
     pub(super) declared_rules: Rules,
     /// Paths of fields in which the controller's own kind refers to other objects.
     pub(super) references: Vec<String>,
@@ -85,8 +85,8 @@ impl<K: Watchable> Controller<K> {
 }
 
 impl<K: Kind> Controller<K> {
-    /// Creates a controller of the objects that `input` names: those of a kind known only at run
-    /// time, of some namespaces, with some labels, in some form.
+    /// Creates a controller for the objects that `input` selects: of a kind known only at run time,
+    /// in certain namespaces, with certain labels, or cached in another form.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -195,8 +195,8 @@ impl<K: Kind, E: 'static> Controller<K, (), E> {
 }
 
 impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
-    /// Sets what happens to a key whose reconcile returned an error of type `E`: retry with back-off
-    /// (the default), retry after a fixed delay, or wait until something changes.
+    /// Sets what happens to a key whose reconcile returned an error of type `E`: retry with
+    /// back-off (the default), retry after a fixed delay, or wait until something changes.
     ///
     /// The reconcile function passed to [`run`](Self::run) must return the same error type, or one
     /// that converts into it.
@@ -248,8 +248,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     ///
     /// Every object gets the finalizer `name` before its first reconcile. Once the object is being
     /// deleted, `cleanup` is called instead of the reconcile function, and the finalizer is removed
-    /// when it succeeds. Until then it is retried like a reconcile, so it must be idempotent: to wait
-    /// for something, return an error such as [`ReconcileError::retry_after`].
+    /// when it succeeds. Until then it is retried like a reconcile, so it must be idempotent: to
+    /// wait for something, return an error such as [`ReconcileError::retry_after`].
     ///
     /// An invalid name is reported by [`run`](Self::run).
     ///
@@ -289,8 +289,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
-    /// Enqueues the controlling owner of every `C` that changes. After a change of owner, the former
-    /// one is enqueued too.
+    /// Enqueues the controlling owner of every `C` that changes. After a change of owner, the
+    /// former one is enqueued too.
     pub fn owns<C: Watchable>(self) -> Self {
         self.on_owned::<C>(WatchInput::new(), None)
     }
@@ -355,8 +355,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// another.
     ///
     /// The keys that `keys_of` returns are keys of the controller's own kind, in its own cluster,
-    /// wherever the changed object is. Two clusters with objects of the same name are two inputs, so
-    /// each function knows which cluster it is about:
+    /// wherever the changed object is. Two clusters with objects of the same name are two inputs,
+    /// so each function knows which cluster a change comes from:
     ///
     /// ```
     /// # use k8s_openapi::api::{core::v1::ConfigMap, core::v1::Pod};
@@ -394,14 +394,15 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Enqueues the keys of a stream, for changes that no watch reports, such as those of an
     /// external system.
     ///
-    /// A tokio channel is one ([`ReceiverStream`] of tokio-stream, or as below). The stream is read
-    /// from when the controller opens its caches until it stops, whether or not it leads; then it is
-    /// dropped. Keys of objects that exist are always read, because the queue holds each key once,
-    /// also on a standby. While the queue has over 16,384 keys more than there are objects, the
-    /// stream is hardly read, so use a bounded channel. A stream that ends or panics wakes no more
-    /// keys, and the controller continues without it.
+    /// A tokio channel can be used as one ([`ReceiverStream`] of tokio-stream, or as below). The
+    /// stream is read from when the controller opens its caches until it stops, whether or not it
+    /// leads; then it is dropped. Keys of objects that exist are always read, because the queue
+    /// holds each key once, also on a standby. While the queue has over 16,384 keys more than there
+    /// are objects, the stream is hardly read, so use a bounded channel. A stream that ends or
+    /// panics wakes no more keys, and the controller continues without it.
     ///
-    /// [`ReceiverStream`]: https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html
+    /// [`ReceiverStream`]:
+    /// https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -583,7 +584,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
-    /// Sets how long the caches may take to fill before [`run`](Self::run) fails. Default: 2 minutes.
+    /// Sets how long the caches may take to fill before [`run`](Self::run) fails. Default: 2
+    /// minutes.
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.settings.sync_timeout = limit;
         self

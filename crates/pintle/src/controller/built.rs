@@ -6,8 +6,8 @@
 //!                                                   └── another term ─┘
 //! ```
 //!
-//! An open controller has its caches, handlers and queue, but no workers. A standby keeps it in that
-//! state: the queue fills, and the workers of its first term start from there, without a list.
+//! An open controller has its caches, handlers and queue, but no workers. A standby keeps it in
+//! that state: the queue fills, and the workers of its first term start from there, without a list.
 
 use std::{
     fmt,
@@ -82,8 +82,8 @@ impl<K: Kind, S: Send + Sync + 'static, E: Into<BoxError> + 'static> Controller<
 }
 
 impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
-    /// Combines the controller with its reconcile function, which is called with every key that needs
-    /// work, as described at [`run_by_key`](Self::run_by_key).
+    /// Combines the controller with its reconcile function, which is called with every key that
+    /// needs work, as described at [`run_by_key`](Self::run_by_key).
     pub fn build_by_key<F, R>(self, reconcile: F) -> BuiltController
     where
         F: Fn(ObjectKey, Context<S>) -> R + Send + Sync + 'static,
@@ -269,8 +269,8 @@ impl<K: Kind> Settings<K> {
     fn open(self, reconcile: Arc<Reconcile>, defaults: Defaults) -> Opened {
         let metrics = self.metrics.or(defaults.metrics).unwrap_or_default();
         let clock = self.clock.or(defaults.clock).unwrap_or_default();
-        // The controller works on the cluster of its own kind. Its events are not gated: the last ones
-        // are written when the term is over.
+        // The controller works on the cluster of its own kind. Its events are not gated: the last
+        // ones are written when the term is over.
         let (client, events_client) = if let Some(cluster) = self.input.in_cluster() {
             let gated = defaults.leadership.as_ref();
             let gated = gated.map(|leadership| leadership.gate(&cluster.client));
@@ -398,15 +398,15 @@ impl Opened {
         Ok(true)
     }
 
-    /// Waits until every cache of the controller has an open watch, but no longer than `limit`. Returns
-    /// those that have none.
+    /// Waits until every cache of the controller has an open watch, but no longer than `limit`.
+    /// Returns those that have none.
     pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
         informer::wait_for_watches(limit, || self.shared.listers.without_watch()).await
     }
 
-    /// Prepares another term: enqueues every object of the controller's own kind, behind real
-    /// changes, because delays and retries of the leader in between are not known here. For the same
-    /// reason nothing counts as applied.
+    /// Prepares another term. Enqueues every object of the controller's own kind, behind real
+    /// changes, because this replica does not know the delays and retries of the leaders in
+    /// between. For the same reason it forgets what it has applied.
     pub(crate) fn begin_another_term(&self) {
         self.shared.applied.clear();
         for key in (self.keys)() {
@@ -414,9 +414,9 @@ impl Opened {
         }
     }
 
-    /// Drops keys of objects that are gone, if many have gathered. Without workers nothing else would,
-    /// and the leader has seen these deletions too. It may not know the external sources of this
-    /// replica, so their keys stay.
+    /// Drops keys of objects that are gone, if many have accumulated. Without workers nothing else
+    /// drops them, and the leader has seen these deletions too. Keys from external sources stay,
+    /// because the leader may not have received them.
     ///
     /// Cancel safe: no key is held across an await.
     pub(crate) async fn drop_gone_keys(&self) {
@@ -431,7 +431,7 @@ impl Opened {
             let Some(mut item) = self.queue.get().await else {
                 return;
             };
-            item.park(); // Neither of these is work.
+            item.park(); // Neither outcome counts as a processed key.
             if cause::is_external(item.cause()) || (self.is_cached)(item.key()) {
                 item.put_back();
             } else {
@@ -480,7 +480,7 @@ impl Opened {
             stopped = &mut work => return Ok(stopped),
             kind = &mut ended => kind,
         };
-        // A frozen cache must not be worked from.
+        // Reconciling from a frozen cache would act on stale state.
         stop.cancel();
         let stopped = work.await;
         if shutdown.is_cancelled() {

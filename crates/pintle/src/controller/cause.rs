@@ -1,7 +1,7 @@
 //! Why a key runs, as text for logs and spans.
 //!
 //! The queue carries one byte per key from the first request of a run to its worker. This module
-//! gives the byte its meaning: a watched kind, and what happened to one of its objects.
+//! defines the byte: a watched kind, and what happened to one of its objects.
 
 use std::fmt;
 
@@ -14,9 +14,10 @@ pub(super) const WOKEN: Cause = Cause::new(Cause::FIRST_FREE + 1);
 /// A timer has fired.
 pub(super) const TIMER: Cause = Cause::new(Cause::FIRST_FREE + 2);
 
-/// Returns whether a key runs for a reason that no watch shows, so that other replicas may not know it.
+/// Returns whether a key runs for a reason that no watch shows, so that other replicas may not know
+/// it.
 pub(super) fn is_external(cause: Cause) -> bool {
-    // What the program itself adds to the queue comes from elsewhere, too.
+    // Keys that the program itself adds to the queue count as external, too.
     cause == WOKEN || cause == Cause::ADDED
 }
 

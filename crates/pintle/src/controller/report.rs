@@ -1,4 +1,4 @@
-//! Reporting how far an object is, as conditions that tools understand.
+//! Reports the progress of an object as conditions that tools understand.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -11,13 +11,13 @@ use crate::{
 };
 
 impl<S> Context<S> {
-    /// Reports how far `object` is: sets `Ready`, `Reconciling` and `Stalled` in its
+    /// Reports the progress of `object`: sets `Ready`, `Reconciling` and `Stalled` in its
     /// `.status.conditions` and `.status.observedGeneration`, in one write if anything changed.
     /// Returns whether it wrote.
     ///
     /// The conditions always agree with each other, and [kstatus](crate::kstatus) understands them:
-    /// `kubectl wait --for=condition=Ready`, Flux, kpt and others need to know nothing else about the
-    /// kind. Other conditions and fields of the status stay. To write them together, use
+    /// `kubectl wait --for=condition=Ready`, Flux, kpt and others need to know nothing else about
+    /// the kind. Other conditions and fields of the status stay. To write them together, use
     /// [`set_readiness`] and [`update_status`](Self::update_status).
     ///
     /// The CRD's schema needs `status.observedGeneration`, an `int64`. Without it the server drops
@@ -58,7 +58,7 @@ impl<S> Context<S> {
 }
 
 impl<K: Kind + Serialize> Writes<'_, K> {
-    /// Reports how far `object` is. See [`Context::report`].
+    /// Reports the progress of `object`. See [`Context::report`].
     ///
     /// ```no_run
     /// # use kube::core::{ApiResource, DynamicObject};
@@ -91,7 +91,8 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         let ours = serde_json::from_value(Value::Array(ours));
         let mut ours: Vec<Condition> = ours.map_err(kube::Error::SerdeError)?;
         let changed = set_readiness(&mut ours, &readiness, generation, &self.inner.shared.clock);
-        // Absent, it is no reason to write: a CRD that drops the field would be written for ever.
+        // A missing field is no reason to write: if the CRD drops it, every reconcile would write
+        // again.
         let observed = before.get("observedGeneration").and_then(Value::as_i64);
         if !changed && (observed.is_none() || observed == generation) {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! The rights a controller needs, derived from the kinds it watches and the writes it declares.
+//! The permissions a controller needs, derived from the kinds it watches and the writes it
+//! declares.
 
 use super::{BuiltController, Controller};
 use crate::{
@@ -9,12 +10,12 @@ use crate::{
 };
 
 impl<K: Kind, S, E> Controller<K, S, E> {
-    /// Declares rights that the reconcile function needs, for [`rules`](Self::rules). It changes
-    /// nothing else.
+    /// Declares permissions that the reconcile function needs, for [`rules`](Self::rules). It
+    /// changes nothing else.
     ///
     /// Watches, the finalizer, controller references and events need not be declared. Declared
-    /// rights apply, like those for events, in the namespaces of the controller's own objects; use
-    /// [`within`](Rules::within) for others.
+    /// permissions apply, like those for events, in the namespaces of the controller's own objects;
+    /// use [`within`](Rules::within) for others.
     ///
     /// ```
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -33,15 +34,15 @@ impl<K: Kind, S, E> Controller<K, S, E> {
         self
     }
 
-    /// Returns the rights that the controller needs: to follow its own kind and those it owns or
-    /// watches, to store its finalizer, to set controller references, to record events, and those it
-    /// [declares](Self::declares).
+    /// Returns the permissions that the controller needs: to follow its own kind and those it owns
+    /// or watches, to store its finalizer, to set controller references, to record events, and
+    /// those it [declares](Self::declares).
     ///
-    /// With informers of one namespace the rights are limited to that namespace, and with inputs to
-    /// the namespaces they name; [`Namespaces`](crate::informer::Namespaces) that can change need
-    /// rights in all of them. Rights in clusters other than that of the controller's own kind are
-    /// not included. Nothing is sent, so a program that only prints its manifests can build its
-    /// controllers with a client of any address.
+    /// With informers of one namespace the permissions are limited to that namespace, and with
+    /// inputs to the namespaces they name; [`Namespaces`](crate::informer::Namespaces) that can
+    /// change need permissions in all of them. Permissions in clusters other than that of the
+    /// controller's own kind are not included. Nothing is sent, so a program that only prints its
+    /// manifests can build its controllers with a client of any address.
     pub fn rules(&self) -> Rules {
         let settings = &self.settings;
         let (events, declared) = (
@@ -80,12 +81,12 @@ impl<K: Kind, S, E> Controller<K, S, E> {
         }
     }
 
-    /// Adds the rights that an informer of `input` needs.
+    /// Adds the permissions that an informer of `input` needs.
     pub(super) fn reads<C: Kind>(self, input: &WatchInput<C>) -> Self {
         self.needs(input, None, [Verb::List, Verb::Watch])
     }
 
-    /// Adds rights to the objects of `input`, unless they are in another cluster than the
+    /// Adds permissions to the objects of `input`, unless they are in another cluster than the
     /// controller's.
     pub(super) fn needs<C: Kind>(
         mut self,
@@ -112,7 +113,7 @@ impl<K: Kind, S, E> Controller<K, S, E> {
 }
 
 impl BuiltController {
-    /// Returns the rights that the controller needs. See [`Controller::rules`].
+    /// Returns the permissions that the controller needs. See [`Controller::rules`].
     pub fn rules(&self) -> &Rules {
         &self.rules
     }

@@ -1,4 +1,4 @@
-//! Reporting in the status: written only when it says something new.
+//! Status updates that are written only when something changed.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -30,8 +30,8 @@ impl<S> Context<S> {
     /// whole; so that no entry of another writer is lost, a patch that changes a list also requires
     /// that `object` is still current.
     ///
-    /// Call it once per reconcile, with everything there is to say: a second call with the same
-    /// `object` would be a conflict. For conditions within `status`, use
+    /// Call it once per reconcile, with the complete status: a second call with the same `object`
+    /// would be a conflict. For conditions within `status`, use
     /// [`set_condition`](crate::conditions::set_condition) with [`clock`](Self::clock).
     ///
     /// # Errors
@@ -80,9 +80,9 @@ impl<S> Context<S> {
     /// repeat it. Returns whether it did.
     ///
     /// Every write of a status wakes the key at once, so an error whose message differs each time,
-    /// for example because it names a request, would never be retried with back-off. While generation
-    /// and `reason` stay the same, a new message is therefore written after 10 seconds at the
-    /// earliest, then 20, 40 and so on up to ten minutes.
+    /// for example because it names a request, would never be retried with back-off. While
+    /// generation and `reason` stay the same, a new message is therefore written after 10 seconds
+    /// at the earliest, then 20, 40 and so on up to ten minutes.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -220,9 +220,9 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         after: &Value,
     ) -> Result<bool, kube::Error> {
         if K::metadata_api() {
-            // Lists would be replaced by what little of them is known: nothing.
+            // The metadata does not include the status, so the patch would replace every list.
             return Err(invalid(
-                "the status of an object cannot be written from its metadata",
+                "cannot write the status of an object of which only the metadata is known",
             ));
         }
         let Some(changes) = changes(before, after) else {
@@ -286,7 +286,7 @@ impl Reported {
     }
 }
 
-/// Returns whether a status says that an error of this reason holds.
+/// Returns whether a status reports an error with this reason.
 fn is_reported(status: &Value, type_: &str, reason: &str, generation: Option<i64>) -> bool {
     let conditions = status.get("conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|known| {

@@ -1,9 +1,9 @@
 //! From events to keys: which keys a change enqueues.
 //!
-//! A handler per watched kind turns each event into keys of the controller's own kind. Both sides of
-//! an update are mapped, because the former owner of an object has to notice the loss too. Objects
-//! of the first list and of a resync enter at low priority, so that a real change never queues
-//! behind them. Deletions bypass predicates.
+//! A handler per watched kind turns each event into keys of the controller's own kind. Both sides
+//! of an update are mapped, because the former owner of an object has to notice the loss too.
+//! Objects of the first list and of a resync enter at low priority, so that a real change never
+//! queues behind them. Deletions bypass predicates.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -98,13 +98,14 @@ pub(super) fn admits<K: Kind>(
     })
 }
 
-/// Returns the name of the index by the field at `path`. Controllers that share an informer share it.
+/// Returns the name of the index by the field at `path`. Controllers that share an informer share
+/// it.
 pub(super) fn reference_index(path: &str) -> String {
     format!("pintle.field:{path}")
 }
 
-/// Returns the keys of the objects that name `object` in the field of `index`. Those of another
-/// namespace mean another object, unless the named one is cluster-scoped.
+/// Returns the keys of the objects that name `object` in the field of `index`. An object in another
+/// namespace refers to another object of that name, unless `object` is cluster-scoped.
 pub(super) fn referrers<K: Kind>(
     object: &ObjectKey,
     index: &str,
@@ -118,7 +119,8 @@ pub(super) fn referrers<K: Kind>(
     keys
 }
 
-/// Recognizes owners of the controller's kind in owner references, by group and kind in any version.
+/// Recognizes owners of the controller's kind in owner references, by group and kind in any
+/// version.
 pub(super) struct Owners {
     kind: GroupKind,
     /// Whether the kind is cluster-scoped. Unset for a kind known only at run time, until an owner
@@ -140,8 +142,8 @@ impl Owners {
     }
 
     /// Returns the key of the owner that `owner` names, if it is of the controller's kind.
-    /// `namespace` is that of the owned object; `exists` says whether the controller's own cache has
-    /// a key.
+    /// `namespace` is that of the owned object; `exists` says whether the controller's own cache
+    /// has a key.
     pub(super) fn key(
         &self,
         owner: &OwnerRef,

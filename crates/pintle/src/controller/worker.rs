@@ -168,8 +168,8 @@ impl Workers {
                 self.park(item, &shutdown);
                 continue;
             }
-            // User code runs beside the reconcile too: a rate limiter, an error's `Display`, a `Drop`.
-            // If it panics the item is dropped, which retries the key.
+            // User code also runs outside the reconcile: a rate limiter, an error's `Display`, a
+            // `Drop`. If it panics the item is dropped, which retries the key.
             let processed = AssertUnwindSafe(self.process(item, &shutdown)).catch_unwind();
             next = processed.await.unwrap_or_else(|panic| {
                 self.metrics.panics.inc();
@@ -183,8 +183,8 @@ impl Workers {
         }
     }
 
-    /// Holds `item` until the caches show the writes of its last reconcile. The key stays in
-    /// process, so no worker gets it in the meantime.
+    /// Holds `item` until the caches show the writes of its last reconcile. The key still counts as
+    /// being processed, so no worker gets it in the meantime.
     fn park(self: &Arc<Self>, mut item: Item<ObjectKey>, shutdown: &CancellationToken) {
         self.metrics.parked.inc();
         item.park();
@@ -267,8 +267,8 @@ impl Workers {
         }
     }
 
-    /// Counts and logs the outcome, and passes it to the queue. After a success, the most frequent outcome,
-    /// also dequeues the next key.
+    /// Counts and logs the outcome, and passes it to the queue. After a success, the most frequent
+    /// outcome, also dequeues the next key.
     fn conclude(
         &self,
         item: Item<ObjectKey>,
@@ -327,8 +327,8 @@ impl Workers {
         None
     }
 
-    /// Retries a key with back-off. Logs a new failure at once and repeats of it at a falling rate: the
-    /// first retries are only milliseconds apart.
+    /// Retries a key with back-off. Logs a new failure at once and repeats of it at a falling rate:
+    /// the first retries are only milliseconds apart.
     fn retry(&self, level: Level, item: Item<ObjectKey>, error: &str, what: &str) {
         let key = item.key().clone();
         let retries = item.retries();

@@ -17,8 +17,8 @@ use crate::object::ObjectKey;
 /// Merging turns the events of one object into one with the first old and the latest new state. An
 /// object that was created and deleted in the meantime is not reported at all, and a deletion stays
 /// separate from later events of the same name. The buffer is then bounded by the objects that the
-/// handler knows plus those in the cache, and a handler that applies every event ends with the
-/// right picture.
+/// handler knows plus those in the cache, and a handler that applies every event ends up with the
+/// right state.
 pub(super) struct Buffer<K> {
     /// The number of events beyond which events are merged; none if never.
     coalesce_beyond: Option<usize>,

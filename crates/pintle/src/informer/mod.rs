@@ -46,9 +46,9 @@
 //!
 //! Coalescing bounds the buffer by merging the waiting events of each object, at the price that an
 //! object which is created and deleted in the meantime is never reported. That is right for a
-//! handler that maintains its own picture of the objects, and wrong for one that feeds a queue: the
-//! cache is ahead of the events, so a worker may have acted on an object whose creation and deletion
-//! then cancel out.
+//! handler that maintains its own view of the objects, and wrong for one that feeds a queue: the
+//! cache is ahead of the events, so a worker may have acted on an object whose creation and
+//! deletion then cancel out.
 //!
 //! # Caveats
 //! The cache may be further ahead than the event being handled. A handler that panics is called

@@ -75,9 +75,9 @@ impl<'a, K: Kind> HandlerBuilder<'a, K> {
     /// two; an object that was created and deleted while the handler lagged is **not reported at
     /// all**.
     ///
-    /// Use it for a handler that maintains its own picture of the objects: after applying every
-    /// event, the picture is right. Do not use it to feed a queue. Workers read the cache, which is
-    /// ahead of the events, and may have acted on an object that is never reported.
+    /// Use it for a handler that maintains its own view of the objects: after applying every event,
+    /// the view is right. Do not use it to feed a queue. Workers read the cache, which is ahead of
+    /// the events, and may have acted on an object that is never reported.
     ///
     /// ```
     /// # use std::collections::BTreeSet;
@@ -151,8 +151,8 @@ impl<K: Kind> fmt::Debug for HandlerBuilder<'_, K> {
 
 /// A registered handler. Dropping it removes the handler.
 ///
-/// Removal is immediate and never blocks, even from inside the handler: at most the call in progress
-/// completes, and waiting events are dropped. A registration keeps its informer running.
+/// Removal is immediate and never blocks, even from inside the handler: at most the call in
+/// progress completes, and waiting events are dropped. A registration keeps its informer running.
 #[must_use = "dropping a registration removes its handler"]
 pub struct Registration {
     handler: Arc<dyn Registered>,

@@ -54,7 +54,7 @@ fn is_unanswered<T>(answer: &Result<T, Failure>) -> bool {
     }
 }
 
-/// What one attempt to acquire the Lease came to.
+/// The outcome of one attempt to acquire the Lease.
 enum Attempt {
     /// Acquired by a request that was sent at this time.
     Won(Instant),
@@ -98,7 +98,7 @@ impl Lock {
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     let (lease, wait) = (self.shared.leadership.lease(), self.shared.pause());
-                    // Often enough to be noticed in an outage, and not a line per attempt.
+                    // Log often enough to be noticed in an outage, but not once per attempt.
                     if failures.is_power_of_two() {
                         warn!(lease, %error, failures, retry_in = ?wait, "cannot acquire the lease; retrying");
                     }
@@ -287,7 +287,8 @@ impl Lock {
             };
             self.observe(lease.clone());
             let spec = lease.spec.take().unwrap_or_default();
-            // What the server says counts: a former leader must not release its successor's Lease.
+            // Trust the server, not the local copy: a former leader must not release its
+            // successor's Lease.
             if lease::holder(&spec) != Some(&shared.identity) {
                 return Ok(());
             }

@@ -32,7 +32,7 @@
 //!   so a process that was paused past its term finds the gate closed, and it cancels the writes
 //!   that are in flight when the term ends.
 //!
-//! # What is not
+//! # What is not promised
 //!
 //! A Lease is not a lock: the API server does not check it when it executes a write. Two replicas
 //! can have writes executed at the same time if
@@ -53,8 +53,8 @@
 //!   [connection](Leadership::gate) through the API server after its term.
 //!
 //! Where that could hurt, write with a `resourceVersion` precondition, as
-//! [`replace`](kube::Api::replace) does: the API server then refuses a write that is based on a stale
-//! state. Other systems can be given [`Term::transitions`] to refuse a former leader.
+//! [`replace`](kube::Api::replace) does: the API server then refuses a write that is based on a
+//! stale state. Other systems can be given [`Term::transitions`] to refuse a former leader.
 //!
 //! # Sharing a Lease with client-go
 //!
@@ -64,8 +64,8 @@
 //! - As a candidate it compares the times in a Lease by whole seconds. If renewals are less than a
 //!   second apart, it may take over up to a second early: make the lease duration exceed the renew
 //!   deadline by more than that, as the defaults do.
-//! - With `ReleaseOnCancel`, a leader that was paused during a renewal can release the Lease that its
-//!   successor holds by now. The successor notices at its next renewal.
+//! - With `ReleaseOnCancel`, a leader that was paused during a renewal can release the Lease that
+//!   its successor holds by now. The successor notices at its next renewal.
 
 mod elector;
 mod gate;

@@ -89,7 +89,7 @@ fn takeover_retains_foreign_fields() {
 
 #[test]
 fn renew_time_is_the_wall_clocks() {
-    // It may be set back, and renewals may be less than a second apart.
+    // The clock may be set back, and renewals may be less than a second apart.
     for (unchanged, now) in [(2, 112_000), (2, 50_000), (0, 110_500)] {
         let claim = Claim {
             unchanged: Duration::from_secs(unchanged),
@@ -102,7 +102,7 @@ fn renew_time_is_the_wall_clocks() {
 
 #[test]
 fn clock_that_repeats_a_second_still_changes_the_lease() {
-    // It stood still, or was set back.
+    // The clock stood still, or was set back.
     for now in [110_000, 110_700] {
         let spec = claim(Timestamp::from_millisecond(now).unwrap()).over(Some(held("a", 110)));
         assert_eq!(spec.renew_time, Some(MicroTime(at(112))));
@@ -122,10 +122,10 @@ async fn candidate_waits_a_lease_duration_after_each_change_it_sees() {
     let mut observed = Observed::new(held("b", 110), start);
     assert_eq!(observed.held_until("a", second(14)), Some(second(15)));
     assert_eq!(observed.held_until("a", second(15)), None);
-    // The same again is no sign of life.
+    // Reading the same Lease again does not count as a renewal.
     observed.update(held("b", 110), second(10));
     assert_eq!(observed.held_until("a", second(15)), None);
-    // A change is, whatever the time in it.
+    // A change does, whatever time it carries.
     observed.update(held("b", 1), second(12));
     assert_eq!(observed.held_until("a", second(20)), Some(second(27)));
     assert_eq!(observed.held_until("b", second(20)), None);

@@ -96,8 +96,8 @@ impl Component {
     }
 
     /// Returns a server, such as one for webhooks. It runs on every replica. Caches and controllers
-    /// start only when it has called [`Environment::ready`], because lists may depend on it as well as
-    /// writes: the API server calls a conversion webhook to answer either.
+    /// start only when it has called [`Environment::ready`], because lists may depend on it as well
+    /// as writes: the API server calls a conversion webhook to answer either.
     ///
     /// A request that needs the caches therefore has to wait for them, after the server is ready:
     ///
@@ -160,8 +160,8 @@ impl Component {
     }
 
     /// Ends only this component when it fails, instead of the whole program. The failure is logged,
-    /// and `manager_component_running` shows 0. The manager does not wait for the component's caches
-    /// when it starts, and continues without a server that is not ready in time.
+    /// and `manager_component_running` shows 0. The manager does not wait for the component's
+    /// caches when it starts, and continues without a server that is not ready in time.
     pub fn isolated(mut self) -> Self {
         self.on_failure = OnFailure::Isolate;
         self
@@ -180,8 +180,9 @@ impl Component {
         self
     }
 
-    /// Declares rights that the component needs, for [`Manager::rules`](super::Manager::rules). A
-    /// controller's rights are added automatically.
+    /// Declares permissions that the component needs, for
+    /// [`Manager::rules`](super::Manager::rules). A controller's permissions are added
+    /// automatically.
     pub fn declares(mut self, rules: Rules) -> Self {
         self.rules = self.rules.and(rules);
         self
@@ -207,7 +208,7 @@ where
 impl From<BuiltController> for Component {
     fn from(controller: BuiltController) -> Self {
         let name = controller.name().to_owned();
-        // Rights in another cluster do not belong in this one's manifests.
+        // Permissions in another cluster do not belong in this one's manifests.
         let rules = if controller.is_elsewhere() {
             Rules::new()
         } else {
@@ -280,7 +281,8 @@ impl Environment {
         }
     }
 
-    /// Waits until the manager's caches are filled; returns false if the component has to stop first.
+    /// Waits until the manager's caches are filled; returns false if the component has to stop
+    /// first.
     ///
     /// Only servers need this: they start before the caches, and must not wait before they are
     /// [`ready`](Self::ready). See [`Component::server`].

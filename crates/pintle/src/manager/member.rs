@@ -41,7 +41,7 @@ const RESTART_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// A component that ran for this long before it failed starts over with the first delay.
 const HEALTHY_AFTER: Duration = Duration::from_secs(120);
 
-/// What the components of one group write with.
+/// The client of the components of one group, and the election that gates it.
 #[derive(Clone)]
 pub(super) struct Writer {
     /// Writes only during a term, if there is an election.
@@ -162,7 +162,7 @@ impl Member {
         })
     }
 
-    /// Returns whether a failure of the component is its own affair.
+    /// Returns whether the manager keeps running if the component fails.
     pub(super) fn is_isolated(&self) -> bool {
         self.on_failure == OnFailure::Isolate
     }
@@ -210,16 +210,17 @@ impl Member {
         }
     }
 
-    /// Returns whether a failure now is only the end of the term or the shutdown, seen by the
-    /// component: writes are refused, connections close.
+    /// Returns whether a failure at this point is only a consequence of the end of the term or the
+    /// shutdown: writes are refused, connections close.
     fn is_ending(&self, shutdown: &CancellationToken) -> bool {
         let lost = |leadership: &Leadership| !leadership.is_leader();
         shutdown.is_cancelled() || self.leadership.as_ref().is_some_and(lost)
     }
 
-    /// Waits until the caches that an elected component may read follow the API server: after an outage
-    /// the Lease may be free before the watches are open again, and the caches show a past that another
-    /// leader has changed since. Which caches a task reads is not known, so it waits for all.
+    /// Waits until the caches that an elected component may read follow the API server: after an
+    /// outage the Lease may be free before the watches are open again, and the caches show a state
+    /// that another leader has changed since. Which caches a task reads is not known, so it waits
+    /// for all of them.
     async fn wait_for_watches(&self, control: &Control) {
         if self.leadership.is_none() {
             return;
@@ -233,7 +234,7 @@ impl Member {
             warn!(
                 component,
                 informers,
-                "caches have no watch at the start of a term; working from what they show"
+                "caches have no open watch at the start of a term; continuing with possibly stale caches"
             );
         }
     }

@@ -36,36 +36,37 @@
 //! Stopping has a [time limit](Builder::stop_within). Work that has not ended by then is dropped
 //! and reported in [`Stopped::left`].
 //!
-//! Servers come first because the API server may need them to answer a list: it calls the conversion
-//! webhook of a CRD for every object that is stored in another version. Requests that need the caches
-//! [wait for them](Environment::wait_for_caches). Readiness waits for both, so a Service sends no
-//! requests to a Pod whose caches are empty, unless it publishes unready addresses, as one for
-//! conversion webhooks has to.
+//! Servers come first because the API server may need them to answer a list: it calls the
+//! conversion webhook of a CRD for every object that is stored in another version. Requests that
+//! need the caches [wait for them](Environment::wait_for_caches). Readiness waits for both, so a
+//! Service sends no requests to a Pod whose caches are empty, unless it publishes unready
+//! addresses, as one for conversion webhooks has to.
 //!
-//! A component that fails stops the manager, and [`run`](Manager::run) returns its error, unless the
-//! component was [isolated](Component::isolated) or [restarts](Component::restarts).
+//! A component that fails stops the manager, and [`run`](Manager::run) returns its error, unless
+//! the component was [isolated](Component::isolated) or [restarts](Component::restarts).
 //!
 //! # Several replicas
 //!
 //! With [`leader_election`](Builder::leader_election), controllers and tasks run only while this
 //! replica holds the Lease, and the client they write with is gated: outside a term it refuses to
-//! start a write, and it cancels those in flight when the term ends. [`crate::leader_election`] says
-//! precisely what that promises. Servers run on every replica, as does a component that
-//! [opts out](Component::on_every_replica).
+//! start a write, and it cancels those in flight when the term ends. [`crate::leader_election`]
+//! says precisely what that promises. Servers run on every replica, as does a component that [opts
+//! out](Component::on_every_replica).
 //!
 //! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indices
 //! and queues are filled when it is elected: a hand-over lists nothing. A replica that loses its
 //! Lease stops its workers and competes again in the same process. In the next term each controller
-//! waits until its watches are open again, up to half a minute, because an outage may have kept the
-//! caches in the past; a task waits for all watches. The term continues with the same caches and queues, and reconciles every object once, because this replica
-//! cannot know what the leader in between left unfinished.
+//! waits until its watches are open again, up to half a minute, because its caches may be stale
+//! after an outage; a task waits for all watches. The term continues with the same caches and
+//! queues, and reconciles every object once, because this replica cannot know what the leader in
+//! between left unfinished.
 //!
-//! The caches of a new leader may lag behind the last writes of the previous one, as every cache may
-//! lag behind. Children with deterministic names make that harmless: a write that is based on a past
-//! state is then refused or changes nothing.
+//! The caches of a new leader may lag behind the last writes of the previous one, as every cache
+//! may lag behind. Children with deterministic names make that harmless: a write that is based on a
+//! past state is then refused or changes nothing.
 //!
-//! Components can also be [elected under other names](Component::elected_as), so that replicas share
-//! the work by controller.
+//! Components can also be [elected under other names](Component::elected_as), so that replicas
+//! share the work by controller.
 //!
 //! # Health
 //!
@@ -134,7 +135,8 @@ impl Manager {
         &self.common.informers
     }
 
-    /// Returns the client that writes only while this replica leads, if the manager elects a leader.
+    /// Returns the client that writes only while this replica leads, if the manager elects a
+    /// leader.
     ///
     /// A component that is elected under another name has its own client: use
     /// [`Context::client`](crate::controller::Context::client) in a reconcile and
@@ -179,8 +181,8 @@ impl Manager {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropping the future drops running reconciles, and releases the Lease without
-    /// waiting for them.
+    /// Not cancel safe: dropping the future drops running reconciles, and releases the Lease
+    /// without waiting for them.
     pub async fn run(self) -> Result<Stopped, ManagerError> {
         let shutdown = signals::shutdown_on_signal().map_err(ManagerError::Signals)?;
         self.run_until(&shutdown).await

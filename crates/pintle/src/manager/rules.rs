@@ -1,15 +1,15 @@
-//! The rights that a whole program needs.
+//! The permissions that a whole program needs.
 
 use super::{Manager, component::Election};
 use crate::rbac::Rules;
 
 impl Manager {
-    /// Returns the rights that the program needs in its own cluster: those of its controllers, those
-    /// that components declare, and those for its elections.
+    /// Returns the permissions that the program needs in its own cluster: those of its controllers,
+    /// those that components declare, and those for its elections.
     ///
-    /// The rights to a Lease are for the namespace that the election is configured with. Unless
-    /// [`leader_election_with`](super::Builder::leader_election_with) sets one, that is the client's
-    /// default, which may differ between a laptop and the cluster.
+    /// The permissions to a Lease are for the namespace that the election is configured with.
+    /// Unless [`leader_election_with`](super::Builder::leader_election_with) sets one, that is the
+    /// client's default, which may differ between a laptop and the cluster.
     ///
     /// Nothing is sent, so a program can print its manifests with a client of any address:
     ///

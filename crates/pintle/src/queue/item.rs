@@ -1,4 +1,4 @@
-//! Keys, their priorities, and a key in process.
+//! Keys, their priorities, and the handle of a key that is being processed.
 
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
@@ -43,7 +43,7 @@ impl Priority {
     }
 }
 
-/// A key in process. No other worker gets the key until the item is done.
+/// A key that is being processed. No other worker gets the key until the item is done.
 ///
 /// An item ends in exactly one of these ways:
 ///
@@ -62,8 +62,8 @@ impl Priority {
 pub struct Item<T: Key> {
     shared: Arc<Shared<T>>,
     key: T,
-    /// `NIL` once the item is done, which makes `drop` a no-op. A separate flag would make moving an
-    /// item more expensive than the queue's lock.
+    /// `NIL` once the item is done, which makes `drop` a no-op. A separate flag would make moving
+    /// an item more expensive than the queue's lock.
     slot: u32,
     priority: i32,
     cause: Cause,
@@ -115,9 +115,9 @@ impl<T: Key> Item<T> {
     /// Finishes a key that succeeded, and dequeues the next one if a key is ready, all under one
     /// lock. That matters where many workers share a queue.
     ///
-    /// `None` only means that no key is ready: use [`get`](super::WorkQueue::get) to wait for one, and
-    /// to learn that the queue is shut down. Unlike `get` this never yields, so a loop around it must
-    /// yield now and then.
+    /// `None` only means that no key is ready: use [`get`](super::WorkQueue::get) to wait for one,
+    /// and to learn that the queue is shut down. Unlike `get` this never yields, so a loop around
+    /// it must yield now and then.
     ///
     /// # Examples
     ///
@@ -134,7 +134,7 @@ impl<T: Key> Item<T> {
     /// assert!(b.forget_and_next().is_none());
     /// # }
     /// ```
-    #[must_use = "the next key is in process and has to be worked on"]
+    #[must_use = "the next key is being processed and has to be worked on"]
     pub fn forget_and_next(mut self) -> Option<Self> {
         self.shared.forget(&self.key);
         let slot = std::mem::replace(&mut self.slot, NIL);
@@ -170,8 +170,8 @@ impl<T: Key> Item<T> {
         self.run_after(delay, Cause::REQUEUED);
     }
 
-    /// Returns a key that was not processed: it becomes ready behind the others of its priority, and
-    /// keeps its back-off.
+    /// Returns a key that was not processed: it becomes ready behind the others of its priority,
+    /// and keeps its back-off.
     ///
     /// Counts neither as work nor as a retry. In a queue that is shut down, the key remains
     /// as delayed.
@@ -218,7 +218,7 @@ impl<T: Key> Drop for Item<T> {
         tracing::debug!(
             queue = &*self.shared.name,
             retry_in = ?delay,
-            "item dropped without a verdict; retrying its key"
+            "item dropped without a result; retrying its key"
         );
     }
 }

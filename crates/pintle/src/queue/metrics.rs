@@ -1,7 +1,8 @@
 //! The metrics of queues, under client-go's names.
 //!
-//! A queue counts in plain numbers, under the lock it holds anyway; they are added up when metrics are
-//! scraped. No task refreshes gauges, so the duration of unfinished work is exact at scrape time.
+//! A queue counts in plain numbers, under the lock it holds anyway; they are added up when metrics
+//! are scraped. No task refreshes gauges, so the duration of unfinished work is exact at scrape
+//! time.
 
 use std::{
     collections::BTreeMap,
@@ -74,7 +75,7 @@ pub(super) struct Stats {
     timed: bool,
     pub(super) adds: u64,
     pub(super) retries: u64,
-    /// Items dropped without a verdict.
+    /// Items dropped without a result.
     pub(super) undecided: u64,
     queued: Durations,
     worked: Durations,
@@ -107,7 +108,7 @@ pub(super) struct Reading {
     pub(super) stats: Stats,
     pub(super) depth: usize,
     pub(super) delayed: usize,
-    /// The total time in process of the keys in process.
+    /// The total processing time of the keys being processed.
     pub(super) unfinished: Tick,
     /// The longest of these times.
     pub(super) longest: Tick,
@@ -133,8 +134,8 @@ pub(super) trait Readable: Send + Sync {
     fn read(&self) -> Reading;
 }
 
-/// The metrics of all queues built with one [`Metrics`](crate::metrics::Metrics), by the label `name`.
-/// Queues with the same name are added up.
+/// The metrics of all queues built with one [`Metrics`](crate::metrics::Metrics), by the label
+/// `name`. Queues with the same name are added up.
 ///
 /// | metric | meaning |
 /// |---|---|
@@ -142,11 +143,11 @@ pub(super) trait Readable: Send + Sync {
 /// | `workqueue_adds_total` | adds that did not collapse |
 /// | `workqueue_queue_duration_seconds` | time from ready to dequeued |
 /// | `workqueue_work_duration_seconds` | time from dequeued to done, except for items that were put back |
-/// | `workqueue_unfinished_work_seconds` | total time in process of the keys in process, without parked ones |
+/// | `workqueue_unfinished_work_seconds` | total processing time of the keys being processed, without parked ones |
 /// | `workqueue_longest_running_processor_seconds` | the longest of these times |
 /// | `workqueue_retries_total` | delayed and rate-limited adds |
 /// | `workqueue_delayed` | delayed keys |
-/// | `workqueue_undecided_total` | items dropped without a verdict |
+/// | `workqueue_undecided_total` | items dropped without a result |
 #[derive(Clone, Default)]
 pub struct QueueMetrics {
     queues: Arc<Mutex<Queues>>,

@@ -9,7 +9,7 @@
 //!      │
 //!   Shared          shared.rs                the lock, the clock, the waiters (waiters.rs)
 //!      │
-//!    State          state/                   a pure state machine: ready, delayed, in process
+//!    State          state/                   a pure state machine: ready, delayed, processing
 //! ```
 
 mod item;

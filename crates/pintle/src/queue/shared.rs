@@ -140,7 +140,8 @@ impl<T: Key> Shared<T> {
     pub(super) fn add(&self, key: T, priority: i32, cause: Cause) {
         let hash = self.hasher.hash_one(&key);
         let now = if self.timed { self.tick() } else { 0 };
-        // Without a `Transition`, which costs more: if the key's `Eq` panics, nothing has changed yet.
+        // Without a `Transition`, which costs more: if the key's `Eq` panics, nothing has changed
+        // yet.
         let mut core = self.core.lock();
         let duplicate = core.state.add(hash, key, priority, cause, now);
         let wakes = WakeOnDrop(core.notify());
@@ -206,8 +207,8 @@ impl<T: Key> Shared<T> {
         drop(self.done_and(slot, verdict, |_, _| ()));
     }
 
-    /// Like [`done`](Self::done), and dequeues the next key under the same lock. Also returns the freed
-    /// key: its destructor may panic, so the caller drops it once the next key is safe.
+    /// Like [`done`](Self::done), and dequeues the next key under the same lock. Also returns the
+    /// freed key: its destructor may panic, so the caller drops it once the next key is safe.
     pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> (Option<Taken<T>>, Option<T>) {
         self.done_and(slot, verdict, |state, now| {
             self.promote(state);
@@ -253,7 +254,7 @@ impl<T: Key> Shared<T> {
         self.begin().state.close(now);
     }
 
-    /// Waits until no key is ready or in process. Cancel safe.
+    /// Waits until no key is ready or being processed. Cancel safe.
     pub(super) async fn idle(&self) {
         let mut waiter = DrainWaiter {
             shared: self,
@@ -279,8 +280,8 @@ impl<T: Key> Shared<T> {
         read(&mut core.state, now)
     }
 
-    /// Returns the rate limiter's delay for one more failure. A limiter is user code: it runs outside
-    /// the lock, and its panic, possibly during another unwind, must not abort the process.
+    /// Returns the rate limiter's delay for one more failure. A limiter is user code: it runs
+    /// outside the lock, and its panic, possibly during another unwind, must not abort the process.
     pub(super) fn limit(&self, key: &T) -> Duration {
         catch_unwind(AssertUnwindSafe(|| self.limiter.when(key))).unwrap_or_else(|_| {
             tracing::error!(
@@ -312,7 +313,7 @@ impl<T: Key> Shared<T> {
         })
     }
 
-    /// Counts an item that was dropped without a verdict.
+    /// Counts an item that was dropped without a result.
     pub(super) fn count_undecided(&self) {
         self.core.lock().state.stats.undecided += 1;
     }
@@ -412,7 +413,8 @@ enum Step<T> {
     Wait(Option<Tick>),
 }
 
-/// A worker in `get`. Dropping it passes on its wake-up, if there was one, and the timekeeper's role.
+/// A worker in `get`. Dropping it passes on its wake-up, if there was one, and the timekeeper's
+/// role.
 struct Waiter<'a, T: Key> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,

@@ -28,8 +28,8 @@ impl Wakes {
         }
     }
 
-    /// Wakes them all. A waker runs code of a foreign executor: its panic must neither keep the others
-    /// asleep nor lose the key of the caller.
+    /// Wakes them all. A waker runs code of a foreign executor: its panic must neither keep the
+    /// others asleep nor lose the key of the caller.
     pub(super) fn wake(self) {
         for waker in self.first.into_iter().chain(self.more) {
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -48,7 +48,7 @@ pub(super) struct Snapshot {
     pub(super) next_due: Option<Tick>,
     /// No further key will be returned.
     pub(super) finished: bool,
-    /// No key is ready or in process.
+    /// No key is ready or being processed.
     pub(super) idle: bool,
 }
 
@@ -100,8 +100,8 @@ impl Waiters {
         (ticket, next_due)
     }
 
-    /// Removes a worker that leaves, or that is polled after it was woken. Returns the waker if it was
-    /// not called, to be dropped outside the lock.
+    /// Removes a worker that leaves, or that is polled after it was woken. Returns the waker if it
+    /// was not called, to be dropped outside the lock.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<Waker> {
         if let Some(timekeeper) = self.timekeeper.take_if(|keeper| keeper.ticket == ticket) {
             return Some(timekeeper.waker);

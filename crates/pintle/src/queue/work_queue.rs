@@ -55,8 +55,8 @@ impl<T: Key> WorkQueue<T> {
 
     /// Requests a run of `key` with [`Priority::NORMAL`].
     ///
-    /// Adds collapse: a ready key stays where it is, a delayed one becomes ready, one in process runs
-    /// exactly once more. Does nothing after [`shut_down`](Self::shut_down).
+    /// Adds collapse: a ready key stays where it is, a delayed one becomes ready, one being
+    /// processed runs exactly once more. Does nothing after [`shut_down`](Self::shut_down).
     pub fn add(&self, key: T) {
         self.add_with_priority(key, Priority::NORMAL);
     }
@@ -85,7 +85,7 @@ impl<T: Key> WorkQueue<T> {
 
     /// Cancels the delay of `key`. Returns whether there was one.
     ///
-    /// A key that is ready or in process stays so, and its back-off is not reset.
+    /// A key that is ready or being processed stays so, and its back-off is not reset.
     pub fn cancel(&self, key: &T) -> bool {
         self.shared.cancel(key)
     }
@@ -108,21 +108,21 @@ impl<T: Key> WorkQueue<T> {
 
     /// Waits for the next key. Returns `None` once the queue is shut down and no key is left.
     ///
-    /// Takes part in tokio's cooperative scheduling: a worker that always finds a key still lets other
-    /// tasks run.
+    /// Takes part in tokio's cooperative scheduling: a worker that always finds a key still lets
+    /// other tasks run.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a cancelled call has dequeued no key, and a wake-up meant for it passes to
-    /// another waiting worker. Either poll the future or drop it: one of the waiting calls keeps the
-    /// timer for all, and if that one is held without being polled, delayed keys run late.
+    /// another waiting worker. Either poll the future or drop it: one of the waiting calls keeps
+    /// the timer for all, and if that one is held without being polled, delayed keys run late.
     pub async fn get(&self) -> Option<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let taken = self.shared.take().await?;
         Some(Item::new(&self.shared, taken))
     }
 
-    /// Returns the number of ready keys, without those in process or delayed.
+    /// Returns the number of ready keys, without those being processed or delayed.
     pub fn len(&self) -> usize {
         self.shared.inspect(|state, _| state.ready())
     }
@@ -139,14 +139,14 @@ impl<T: Key> WorkQueue<T> {
 
     /// Shuts the queue down: it accepts no further adds.
     ///
-    /// Ready keys are still returned, as are keys in process that were added again; then
+    /// Ready keys are still returned, as are keys being processed that were added again; then
     /// [`get`](Self::get) returns `None`. Delayed keys are not returned. A second call does
     /// nothing.
     pub fn shut_down(&self) {
         self.shared.shut_down();
     }
 
-    /// Shuts the queue down and waits until no key is ready, in process or dirty, for at most
+    /// Shuts the queue down and waits until no key is ready, being processed or dirty, for at most
     /// `deadline`. Returns the keys that are left.
     ///
     /// Workers must keep calling [`get`](Self::get) until it returns `None`.
@@ -164,10 +164,10 @@ impl<T: Key> WorkQueue<T> {
     /// Returns the keys in the queue, by state.
     pub(crate) fn left(&self) -> Left<T> {
         self.shared.inspect(|state, _| {
-            let (ready, in_process, delayed) = state.snapshot();
+            let (ready, processing, delayed) = state.snapshot();
             Left {
                 ready,
-                in_process,
+                processing,
                 delayed,
             }
         })
@@ -185,15 +185,15 @@ impl<T: Key> Clone for WorkQueue<T> {
 impl<T: Key> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Formatted after the lock is released: the formatter is foreign code.
-        let (ready, delayed, in_process, shut_down) = self.shared.inspect(|state, _| {
+        let (ready, delayed, processing, shut_down) = self.shared.inspect(|state, _| {
             let closed = state.is_closed();
-            (state.ready(), state.delayed(), state.in_process(), closed)
+            (state.ready(), state.delayed(), state.processing(), closed)
         });
         f.debug_struct("WorkQueue")
             .field("name", &self.shared.name)
             .field("ready", &ready)
             .field("delayed", &delayed)
-            .field("in_process", &in_process)
+            .field("processing", &processing)
             .field("shut_down", &shut_down)
             .finish_non_exhaustive()
     }
@@ -205,16 +205,16 @@ impl<T: Key> fmt::Debug for WorkQueue<T> {
 pub struct Left<T> {
     /// Ready, but not dequeued before the deadline.
     pub ready: Vec<T>,
-    /// Still in process at the deadline.
-    pub in_process: Vec<T>,
+    /// Still being processed at the deadline.
+    pub processing: Vec<T>,
     /// Delayed, or retried after the shutdown; in the order of their due times.
     pub delayed: Vec<T>,
 }
 
 impl<T> Left<T> {
-    /// Returns whether no key was left ready or in process.
+    /// Returns whether no key was left ready or being processed.
     pub fn is_drained(&self) -> bool {
-        self.ready.is_empty() && self.in_process.is_empty()
+        self.ready.is_empty() && self.processing.is_empty()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rights as objects: roles, bindings and a service account.
+//! Permissions as objects: roles, bindings and a service account.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::Rules;
 
-/// The service account that gets the rights.
+/// The service account that gets the permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     name: String,
@@ -26,8 +26,9 @@ pub struct Account {
 impl Account {
     /// Names the account, and the roles after it.
     ///
-    /// Roles and bindings outside of the account's namespace are called `name:namespace`, so that two
-    /// installations of one program do not overwrite each other's, even if their rights differ.
+    /// Roles and bindings outside of the account's namespace are called `name:namespace`, so that
+    /// two installations of one program do not overwrite each other's, even if their permissions
+    /// differ.
     pub fn new(name: impl Into<String>, namespace: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -88,18 +89,18 @@ impl Account {
 pub struct Manifests {
     /// The account.
     pub service_account: ServiceAccount,
-    /// The rights in all namespaces and to cluster-scoped kinds, if there are any.
+    /// The permissions in all namespaces and to cluster-scoped kinds, if there are any.
     pub cluster_role: Option<ClusterRole>,
     /// Grants the cluster role.
     pub cluster_role_binding: Option<ClusterRoleBinding>,
-    /// The rights in single namespaces.
+    /// The permissions in single namespaces.
     pub roles: Vec<Role>,
     /// Grants each role, in the same order.
     pub role_bindings: Vec<RoleBinding>,
 }
 
 impl Rules {
-    /// Returns the objects that grant these rights to `account`.
+    /// Returns the objects that grant these permissions to `account`.
     pub fn manifests(&self, account: &Account) -> Manifests {
         let Account {
             name, namespace, ..
@@ -115,7 +116,9 @@ impl Rules {
             role_ref: account.role_ref("ClusterRole", None),
             subjects: Some(account.subjects()),
         });
-        let namespaces = self.rights().filter_map(|right| right.namespace.as_deref());
+        let namespaces = self
+            .permissions()
+            .filter_map(|permission| permission.namespace.as_deref());
         let namespaces: BTreeSet<&str> = namespaces.collect();
         let roles = namespaces.iter().map(|of| Role {
             metadata: account.role_meta(Some(of)),

@@ -1,10 +1,11 @@
-//! The rights a program needs, derived from the program itself.
+//! The permissions a program needs, derived from the program itself.
 //!
-//! A role written by hand drifts from the program: a missing right surfaces as a 403 in production, an
-//! unneeded one never does. [`Rules`] holds rights as data. Everything that sends requests adds its
-//! own, without a cluster, and the result is rendered as a service account, roles and bindings.
+//! A role written by hand drifts from the program: a missing permission surfaces as a 403 in
+//! production, an unneeded one never does. [`Rules`] holds permissions as data. Everything that
+//! sends requests adds its own, without a cluster, and the result is rendered as a service account,
+//! roles and bindings.
 //!
-//! | what | rights |
+//! | what | permissions |
 //! |---|---|
 //! | [`reads`](Rules::reads): an informer | `list`, `watch` |
 //! | [`applies`](Rules::applies): [`Context::apply_owned`](crate::controller::Context::apply_owned) | `get`, `create`, `patch` |
@@ -20,8 +21,8 @@
 //!
 //! # Scope
 //!
-//! Rights hold in all namespaces until [`within`](Rules::within) narrows them. Rights to cluster-scoped
-//! kinds stay in a `ClusterRole`, since a `Role` cannot grant them.
+//! Permissions hold in all namespaces until [`within`](Rules::within) narrows them. Permissions to
+//! cluster-scoped kinds stay in a `ClusterRole`, since a `Role` cannot grant them.
 //!
 //! # Examples
 //!
@@ -55,19 +56,19 @@ pub use self::{
 };
 use crate::source::KindScope;
 
-/// A set of rights. See the [module](self).
+/// A set of permissions. See the [module](self).
 ///
-/// Rights are kept once each, and a right that a broader one implies does not appear: one in a single
-/// namespace next to the same in all of them, or one for a single name.
+/// Permissions are kept once each, and a permission that a broader one implies does not appear: one
+/// in a single namespace next to the same in all of them, or one for a single name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    rights: BTreeSet<Right>,
+    permissions: BTreeSet<Permission>,
 }
 
-/// One right: a verb on a resource.
+/// One permission: a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct Right {
+pub struct Permission {
     /// The namespace it is limited to; none for all, and for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// The API group, empty for the core group.
@@ -82,7 +83,7 @@ pub struct Right {
     pub is_cluster_scoped: bool,
 }
 
-impl Right {
+impl Permission {
     /// Returns whether `self` allows all that `other` does.
     fn implies(&self, other: &Self) -> bool {
         let broader =
@@ -95,7 +96,7 @@ impl Right {
     }
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
@@ -117,12 +118,12 @@ impl Rules {
         Self::default()
     }
 
-    /// Adds the rights of an informer of `K`: `list` and `watch`.
+    /// Adds the permissions of an informer of `K`: `list` and `watch`.
     pub fn reads<K: Named>(self) -> Self {
         self.writes::<K>([Verb::List, Verb::Watch])
     }
 
-    /// Adds rights to objects of kind `K`.
+    /// Adds permissions to objects of kind `K`.
     pub fn writes<K: Named>(self, verbs: impl IntoIterator<Item = Verb>) -> Self {
         let kind = K::DynamicType::default();
         self.allows::<K>(&kind, None, verbs)
@@ -134,39 +135,39 @@ impl Rules {
         self.writes::<K>([Verb::Get, Verb::Create, Verb::Patch])
     }
 
-    /// Adds what [`Context::apply_set`](crate::controller::Context::apply_set) needs: `get`, `create`,
-    /// `patch` and `delete`.
+    /// Adds what [`Context::apply_set`](crate::controller::Context::apply_set) needs: `get`,
+    /// `create`, `patch` and `delete`.
     pub fn applies_sets<K: Named>(self) -> Self {
         self.applies::<K>().writes::<K>([Verb::Delete])
     }
 
-    /// Adds the right to report in the status of `K`s: `patch` on the subresource.
+    /// Adds the permission to report in the status of `K`s: `patch` on the subresource.
     pub fn reports<K: Named>(self) -> Self {
         let kind = K::DynamicType::default();
         self.allows::<K>(&kind, Some("status"), [Verb::Patch])
     }
 
-    /// Adds the right to make `K`s the controllers of other objects: `update` on the subresource
-    /// `finalizers`.
+    /// Adds the permission to make `K`s the controllers of other objects: `update` on the
+    /// subresource `finalizers`.
     ///
-    /// No request uses it. Clusters with the admission plugin `OwnerReferencesPermissionEnforcement`
-    /// require it for setting `blockOwnerDeletion`.
+    /// No request uses it. Clusters with the admission plugin
+    /// `OwnerReferencesPermissionEnforcement` require it for setting `blockOwnerDeletion`.
     pub fn owns_through<K: Named>(self) -> Self {
         let kind = K::DynamicType::default();
         self.allows::<K>(&kind, Some("finalizers"), [Verb::Update])
     }
 
-    /// Adds the rights to record events: `create` and `patch` in the API `events.k8s.io`.
+    /// Adds the permissions to record events: `create` and `patch` in the API `events.k8s.io`.
     pub fn records_events(self) -> Self {
         self.writes::<Event>([Verb::Create, Verb::Patch])
     }
 
-    /// Adds the rights to elect a leader with a Lease: `get`, `update` and `watch` on this Lease,
-    /// and `create`, which cannot be limited to a name.
+    /// Adds the permissions to elect a leader with a Lease: `get`, `update` and `watch` on this
+    /// Lease, and `create`, which cannot be limited to a name.
     pub fn elects(mut self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         let (namespace, name) = (namespace.into(), name.into());
         for verb in [Verb::Get, Verb::Update, Verb::Watch, Verb::Create] {
-            self.insert(Right {
+            self.insert(Permission {
                 namespace: Some(namespace.clone()),
                 group: Lease::group(&()).into_owned(),
                 resource: Lease::plural(&()).into_owned(),
@@ -178,8 +179,8 @@ impl Rules {
         self
     }
 
-    /// Adds rights to a resource or one of its subresources, also of a kind that is known only at run
-    /// time.
+    /// Adds permissions to a resource or one of its subresources, also of a kind that is known only
+    /// at run time.
     pub fn allows<K: Resource<Scope: 'static>>(
         mut self,
         kind: &K::DynamicType,
@@ -192,7 +193,7 @@ impl Rules {
             None => plural,
         };
         for verb in verbs {
-            self.insert(Right {
+            self.insert(Permission {
                 namespace: None,
                 group: group.clone(),
                 resource: resource.clone(),
@@ -204,66 +205,79 @@ impl Rules {
         self
     }
 
-    /// Adds all rights of `other`.
+    /// Adds all permissions of `other`.
     pub fn and(mut self, other: Self) -> Self {
-        for right in other.rights {
-            self.insert(right);
+        for permission in other.permissions {
+            self.insert(permission);
         }
         self
     }
 
-    /// Limits rights that hold in all namespaces to some of them. Those to cluster-scoped kinds stay.
+    /// Limits permissions that hold in all namespaces to some of them. Those to cluster-scoped
+    /// kinds stay.
     ///
     /// A kind known only at run time counts as namespaced.
     pub fn within<N: Into<String>>(self, namespaces: impl IntoIterator<Item = N>) -> Self {
         let namespaces: BTreeSet<String> = namespaces.into_iter().map(Into::into).collect();
         let mut narrowed = Self::new();
-        for right in self.rights {
-            if right.is_cluster_scoped || right.namespace.is_some() {
-                narrowed.insert(right);
+        for permission in self.permissions {
+            if permission.is_cluster_scoped || permission.namespace.is_some() {
+                narrowed.insert(permission);
                 continue;
             }
             for namespace in &namespaces {
-                narrowed.insert(Right {
+                narrowed.insert(Permission {
                     namespace: Some(namespace.clone()),
-                    ..right.clone()
+                    ..permission.clone()
                 });
             }
         }
         narrowed
     }
 
-    /// Returns every right, ordered by namespace, group, resource, name and verb.
-    pub fn rights(&self) -> impl Iterator<Item = &Right> {
-        self.rights.iter()
+    /// Returns every permission, ordered by namespace, group, resource, name and verb.
+    pub fn permissions(&self) -> impl Iterator<Item = &Permission> {
+        self.permissions.iter()
     }
 
-    /// Returns whether there are no rights.
+    /// Returns whether there are no permissions.
     pub fn is_empty(&self) -> bool {
-        self.rights.is_empty()
+        self.permissions.is_empty()
     }
 
-    fn insert(&mut self, right: Right) {
-        if self.rights.iter().any(|known| known.implies(&right)) {
+    fn insert(&mut self, permission: Permission) {
+        if self
+            .permissions
+            .iter()
+            .any(|known| known.implies(&permission))
+        {
             return;
         }
-        self.rights.retain(|known| !right.implies(known));
-        self.rights.insert(right);
+        self.permissions.retain(|known| !permission.implies(known));
+        self.permissions.insert(permission);
     }
 
-    /// Returns the rights for `namespace`, or for all, as few policy rules as possible: resources
-    /// of a group with the same verbs share a rule.
+    /// Returns the permissions for `namespace`, or for all, as few policy rules as possible:
+    /// resources of a group with the same verbs share a rule.
     fn policy_rules(&self, namespace: Option<&str>) -> Vec<PolicyRule> {
         let mut by_resource: Vec<(&str, Option<&str>, &str, BTreeSet<Verb>)> = Vec::new();
-        let rights = self.rights.iter();
-        for right in rights.filter(|right| right.namespace.as_deref() == namespace) {
-            let place = (&*right.group, right.name.as_deref(), &*right.resource);
+        let permissions = self.permissions.iter();
+        for permission in
+            permissions.filter(|permission| permission.namespace.as_deref() == namespace)
+        {
+            let place = (
+                &*permission.group,
+                permission.name.as_deref(),
+                &*permission.resource,
+            );
             match by_resource.last_mut() {
-                // Rights are ordered by group, resource and name.
+                // Permissions are ordered by group, resource and name.
                 Some((group, name, resource, verbs)) if (*group, *name, *resource) == place => {
-                    verbs.insert(right.verb);
+                    verbs.insert(permission.verb);
                 }
-                _ => by_resource.push((place.0, place.1, place.2, BTreeSet::from([right.verb]))),
+                _ => {
+                    by_resource.push((place.0, place.1, place.2, BTreeSet::from([permission.verb])))
+                }
             }
         }
         let mut rules: Vec<PolicyRule> = Vec::new();

@@ -7,7 +7,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use super::*;
 
 fn lines(rules: &Rules) -> Vec<String> {
-    rules.rights().map(ToString::to_string).collect()
+    rules.permissions().map(ToString::to_string).collect()
 }
 
 fn rendered(rules: &[PolicyRule]) -> Vec<String> {
@@ -22,7 +22,7 @@ fn rendered(rules: &[PolicyRule]) -> Vec<String> {
 
 /// Proves rbac/rules.
 #[test]
-fn rights_are_merged_in_the_order_people_write_them() {
+fn permissions_are_merged_in_the_order_people_write_them() {
     let rules = Rules::new()
         .applies::<Deployment>()
         .reads::<StatefulSet>()
@@ -43,7 +43,7 @@ fn rights_are_merged_in_the_order_people_write_them() {
 
 /// Proves rbac/rules.
 #[test]
-fn implied_rights_do_not_appear() {
+fn implied_permissions_do_not_appear() {
     let everywhere = Rules::new().writes::<ConfigMap>([Verb::Get]);
     let here = everywhere.clone().within(["shop"]);
     assert_eq!(lines(&here), ["get configmaps in shop"]);
@@ -168,7 +168,7 @@ fn two_installations_share_no_role() {
     let (blue, green) = (names("blue"), names("green"));
     let shared: Vec<_> = blue.iter().filter(|name| green.contains(name)).collect();
     assert!(shared.is_empty(), "{shared:?}");
-    // At home it is called like its account.
+    // In the account's own namespace, the role has the account's name.
     assert!(blue.contains(&"Role blue/operator".to_owned()), "{blue:?}");
     assert!(
         blue.contains(&"Role shop/operator:blue".to_owned()),

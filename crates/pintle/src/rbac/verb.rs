@@ -1,4 +1,4 @@
-//! The verbs of rights.
+//! The verbs of permissions.
 
 use std::fmt;
 

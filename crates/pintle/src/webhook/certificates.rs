@@ -52,7 +52,7 @@ fn invalid(error: impl fmt::Display) -> CertificateError {
 pub struct Certificates {
     current: Arc<Current>,
     files: Option<(PathBuf, PathBuf)>,
-    /// The CA bundle of a certificate that the program made itself, in PEM.
+    /// The CA bundle of a generated certificate, in PEM.
     authority: Option<String>,
     pub(super) injections: Vec<Injection>,
 }
@@ -68,12 +68,12 @@ impl ResolvesServerCert for Current {
 }
 
 impl Certificates {
-    /// Uses a certificate chain and a key in PEM files, as a Secret of type `kubernetes.io/tls` is
-    /// mounted. A running server reads them again when they change.
+    /// Reads a certificate chain and a key from PEM files, such as those of a mounted Secret of
+    /// type `kubernetes.io/tls`. A running server reloads them when they change.
     ///
     /// # Errors
     ///
-    /// Fails if the files cannot be read or do not fit together.
+    /// Fails if a file cannot be read, or the key does not belong to the certificate.
     pub fn files(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -88,8 +88,9 @@ impl Certificates {
         })
     }
 
-    /// Makes a certificate authority and a certificate for these DNS names or addresses. Both last as
-    /// long as the process; [`inject`](Self::inject) announces the authority.
+    /// Generates a certificate authority and a certificate for these DNS names or addresses. Both
+    /// exist only in this process; [`inject`](Self::inject) writes the authority where the API
+    /// server reads it.
     ///
     /// The API server calls a Service under the name `NAME.NAMESPACE.svc`.
     ///
@@ -126,10 +127,11 @@ impl Certificates {
         })
     }
 
-    /// Writes the CA bundle of a self-signed certificate into a configuration when the server starts.
+    /// Writes the CA bundle of a self-signed certificate into a configuration when the server
+    /// starts.
     ///
-    /// Several replicas with certificates of their own cannot share a configuration: use
-    /// [`files`](Self::files) there.
+    /// Replicas that each generate a certificate cannot share a configuration: use
+    /// [`files`](Self::files) instead.
     pub fn inject(mut self, injection: Injection) -> Self {
         self.injections.push(injection);
         self
@@ -178,9 +180,9 @@ impl Certificates {
                     *self.current.0.write() = Arc::new(new);
                     tracing::info!("reloaded the webhook certificate");
                 }
-                // The files are written one after the other, so the next look may be luckier.
+                // The two files may have been read between their writes, so try again.
                 Err(error) => {
-                    tracing::warn!(%error, "webhook certificate changed; keeping the old one");
+                    tracing::warn!(%error, "new webhook certificate is invalid; keeping the old one");
                     continue;
                 }
             }

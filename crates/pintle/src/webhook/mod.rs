@@ -1,7 +1,9 @@
-//! Webhooks that an operator serves to the API server: validators, mutators and converters.
+//! Serves admission and conversion webhooks to the API server.
 //!
-//! A webhook is an async function of a typed object. [`WebhookServer`] decodes reviews, calls it, and
-//! encodes its answer:
+//! A webhook needs an HTTPS server, a certificate that the API server trusts, and code that unpacks
+//! reviews and packs responses. This module takes care of all that, so that a webhook is an async
+//! function of a typed object. [`WebhookServer`] decodes each review, calls the function, and
+//! encodes its result:
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -30,9 +32,9 @@
 //! ```no_run
 //! # use pintle::{manager::Manager, webhook::{Certificates, Injection, WebhookServer}};
 //! # fn example(manager: &mut Manager, webhooks: WebhookServer) -> Result<(), Box<dyn std::error::Error>> {
-//! // Certificates that cert-manager or a Secret provides, read again when they change.
+//! // A certificate from cert-manager or another Secret, reloaded when it changes.
 //! let certificates = Certificates::files("/certs/tls.crt", "/certs/tls.key")?;
-//! // Or one that the program makes for itself and announces.
+//! // Or one that the program generates, and whose CA it writes into its configuration.
 //! let certificates = Certificates::self_signed(["webhooks.shop.svc"])?
 //!     .inject(Injection::validating("shop-operator"));
 //! manager.add(webhooks.component("webhooks", "0.0.0.0:9443", certificates));
@@ -45,9 +47,9 @@
 //!
 //! # Failures
 //!
-//! A request that cannot be decoded gets 400 and an unknown path 404. A function that panics gets
-//! 500, is logged and counted; the API server then follows the failure policy of the configuration.
-//! Bodies, connections and the time of a connection are limited.
+//! A request that cannot be decoded gets 400 and an unknown path 404. A panic in a function is
+//! logged and counted, and the response is 500; the API server then follows the failure policy of
+//! the configuration. The size of bodies, the number of connections and their duration are limited.
 
 mod certificates;
 mod diff;

@@ -1,4 +1,4 @@
-//! Reviews: what the API server asks, and what webhooks answer.
+//! Admission reviews: the requests of the API server, and the responses of webhooks.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A write that the API server asks about.
+/// A write that the API server sends for review.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Admission<K> {
@@ -20,7 +20,7 @@ pub struct Admission<K> {
     pub subresource: String,
     /// The name of the user.
     pub user: String,
-    /// Whether nothing will be stored.
+    /// Whether this is a dry run.
     pub dry_run: bool,
     /// The new object; `None` for a delete.
     pub object: Option<K>,
@@ -68,7 +68,8 @@ impl<K> Admission<K> {
     }
 }
 
-/// A refusal. The API server puts `admission webhook "…" denied the request: ` before its message.
+/// A refusal. The API server prefixes its message with
+/// `admission webhook "…" denied the request: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Denied {

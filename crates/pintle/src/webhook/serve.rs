@@ -41,7 +41,7 @@ use crate::{
     object::panic_message,
 };
 
-/// The maximum size of a review, in bytes: two objects of the largest size and what is around them.
+/// The maximum size of a review, in bytes: two objects of the maximum size, plus the envelope.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 /// The number of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 256;
@@ -97,8 +97,8 @@ impl WebhookServer {
         })
     }
 
-    /// Adds a mutator under a path. It gets the new object and returns what it should become; what
-    /// the type does not know stays as it is. It is not called for deletes, which change nothing.
+    /// Adds a mutator under a path. It receives the new object and returns the object to store.
+    /// Fields that the type does not know are preserved. It is not called for deletes.
     pub fn mutate<K, F, R>(self, path: &str, mutator: F) -> Self
     where
         K: Serialize + DeserializeOwned + Clone + Send + 'static,
@@ -130,8 +130,8 @@ impl WebhookServer {
         })
     }
 
-    /// Adds a converter under a path. It gets an object and the `apiVersion` to convert it to, and
-    /// returns the object in that version, or a message.
+    /// Adds a converter under a path. It receives an object and the `apiVersion` to convert it to,
+    /// and returns the object in that version or an error message.
     pub fn convert<F, R>(self, path: &str, converter: F) -> Self
     where
         F: Fn(Value, String) -> R + Send + Sync + 'static,
@@ -144,7 +144,7 @@ impl WebhookServer {
                 let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
                 let to = to.to_owned();
                 let Value::Array(objects) = request["objects"].take() else {
-                    return Err("objects: a list is expected".to_owned());
+                    return Err("objects: expected a list".to_owned());
                 };
                 let mut converted = Vec::with_capacity(objects.len());
                 for object in objects {
@@ -202,8 +202,8 @@ impl WebhookServer {
         })
     }
 
-    /// Serves the webhooks over TLS until `shutdown` is cancelled, without a manager. Authorities are
-    /// not injected.
+    /// Serves the webhooks over TLS until `shutdown` is cancelled, without a manager. Authorities
+    /// are not injected.
     ///
     /// # Errors
     ///

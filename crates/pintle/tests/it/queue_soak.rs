@@ -1,5 +1,5 @@
-//! No key is lost: many producers and workers, with failures, panics and cancellation, under virtual
-//! time and replayed from a seed.
+//! No key is lost: many producers and workers, with failures, panics and cancellation, under
+//! virtual time and replayed from a seed.
 //!
 //! `PINTLE_SOAK_OPS` sets the number of operations (a million for a night), `PINTLE_SOAK_SEED` the
 //! seed.
@@ -28,7 +28,7 @@ struct Trace {
     added_at: u64,
     started_at: u64,
     succeeded: bool,
-    in_process: bool,
+    processing: bool,
 }
 
 /// The histories of all keys, on one timeline of events.
@@ -59,15 +59,15 @@ impl Ledger {
         self.runs += 1;
         self.digest = self.digest.rotate_left(7) ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at;
         let trace = self.keys.entry(key).or_default();
-        assert!(!trace.in_process, "key {key} is in process twice");
-        trace.in_process = true;
+        assert!(!trace.processing, "key {key} is being processed twice");
+        trace.processing = true;
         trace.succeeded = false;
         trace.started_at = at;
     }
 
     fn ended(&mut self, key: u64, succeeded: bool) {
         let trace = self.keys.entry(key).or_default();
-        trace.in_process = false;
+        trace.processing = false;
         trace.succeeded = succeeded;
     }
 

@@ -13,8 +13,8 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplySetError {
-    /// The name of the set, which begins with the field manager, is not a label value.
-    #[error("invalid name of a set of children: {name:?} is not a label value")]
+    /// The name of the set, which begins with the field manager, is not a valid label value.
+    #[error("invalid apply set name {name:?}: not a valid label value")]
     InvalidName {
         /// The name.
         name: String,
@@ -26,7 +26,7 @@ pub enum ApplySetError {
     #[error(transparent)]
     NotWatched(#[from] NotWatched),
     /// Some children cannot be applied. Nothing was sent.
-    #[error("nothing of the set was applied: {}", list(failed))]
+    #[error("no child of the set was applied: {}", list(failed))]
     Refused {
         /// The children, each with its error.
         failed: Vec<FailedObject>,
@@ -54,7 +54,7 @@ pub enum ApplySetError {
 }
 
 impl ApplySetError {
-    /// Returns the objects that failed, if the error is about single objects.
+    /// Returns the objects that failed, if the error is about individual objects.
     pub fn failed(&self) -> &[FailedObject] {
         match self {
             Self::Refused { failed } | Self::Apply { failed, .. } | Self::Prune { failed, .. } => {
@@ -91,7 +91,8 @@ pub enum ObjectError {
     /// The object could not be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The object could not be deleted. A conflict means that it has changed since the cache saw it.
+    /// The object could not be deleted. A conflict means that it has changed since the cache saw
+    /// it.
     #[error("failed to delete")]
     Delete(#[source] Box<kube::Error>),
     /// The object is in the set twice.

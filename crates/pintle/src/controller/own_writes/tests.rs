@@ -280,7 +280,7 @@ async fn sweeping_costs_what_was_seen() {
         wrote(&writes, &n.to_string(), &n.to_string());
         settle().await;
     }
-    // A newer write of a key that waits already is no reason to wake either.
+    // A newer write of a key that is already waiting does not wake the task either.
     wrote(&writes, "59", "60");
     settle().await;
     let calls = &cache.2;

@@ -24,7 +24,7 @@ async fn keys_of_known_objects_never_wait() {
         .expect("everything is read");
     assert_eq!(queue.len(), objects);
 
-    // Keys that no object has are bounded.
+    // Keys without an object are bounded.
     let unknown = keys(objects..objects + 3 * FULL);
     let reading = add_keys(stream::iter(unknown).boxed(), &queue, || objects);
     let read = timeout(Duration::from_secs(3600), reading).await;

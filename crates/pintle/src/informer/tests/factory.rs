@@ -82,7 +82,7 @@ async fn equal_requests_share_an_informer() {
             held.describe()
         );
     }
-    // The same input, said in other words.
+    // The same input, written differently.
     let reordered = informers.informer_from(&pods().namespaces(["m", "n", "m", ""]));
     assert!(reordered.index_field("node", "/spec/nodeName").is_err());
     let one = informers.informer_from(&pods().namespaces(["n"]));

@@ -33,12 +33,12 @@ impl Encode for QueueMetrics {
         })?;
         gauge(
             "workqueue_unfinished_work_seconds",
-            "Total time in process of the keys in process",
+            "Total processing time of the keys being processed",
             |reading| seconds(reading.unfinished),
         )?;
         gauge(
             "workqueue_longest_running_processor_seconds",
-            "Time in process of the longest running key",
+            "Processing time of the longest running key",
             |reading| seconds(reading.longest),
         )?;
         let mut counter = |name: &str, help: &str, value: fn(&Stats) -> u64| {
@@ -60,7 +60,7 @@ impl Encode for QueueMetrics {
         )?;
         counter(
             "workqueue_undecided",
-            "Items dropped without a verdict",
+            "Items dropped without a result",
             |stats| stats.undecided,
         )?;
         let mut histogram = |name: &str, help: &str, value: fn(&Stats) -> &Durations| {

@@ -1,8 +1,8 @@
 //! The queue as a pure state machine: no lock, no clock, no task.
 //!
-//! A key's slot records two independent facts: whether the key is in process, and which run is
+//! A key's slot records two independent facts: whether the key is being processed, and which run is
 //! pending (none, one now, or one at a given time). Together they give the five states of a known
-//! key: ready, delayed, in process, in process and dirty, in process and delayed. The documentation
+//! key: ready, delayed, processing, processing and dirty, processing and delayed. The documentation
 //! of [`WorkQueue`](super::WorkQueue) draws the transitions.
 
 mod delayed;
@@ -53,7 +53,7 @@ impl Cause {
 /// What happens to a key that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It runs again only if it was added while in process.
+    /// It runs again only if it was added while being processed.
     Done,
     /// It was put back unprocessed, and runs again behind the ready keys.
     PutBack { priority: i32 },
@@ -80,10 +80,10 @@ pub(super) struct State<T> {
     slots: Slots<T>,
     ready: Ready,
     delayed: Delayed,
-    /// Keys in process, in the order in which they were dequeued.
-    in_process: List,
+    /// Keys being processed, in the order in which they were dequeued.
+    processing: List,
     in_process_len: usize,
-    /// The number of keys in process that run once more.
+    /// The number of keys being processed that run once more.
     dirty: usize,
     closed: bool,
     pub(super) stats: Stats,
@@ -96,7 +96,7 @@ impl<T: Eq + Hash + Clone> State<T> {
             slots: Slots::default(),
             ready: Ready::default(),
             delayed: Delayed::default(),
-            in_process: List::default(),
+            processing: List::default(),
             in_process_len: 0,
             dirty: 0,
             closed: false,
@@ -139,7 +139,8 @@ impl<T: Eq + Hash + Clone> State<T> {
         duplicate
     }
 
-    /// Cancels the pending delay of `key`. Returns whether there was one, and the key if it is freed.
+    /// Cancels the pending delay of `key`. Returns whether there was one, and the key if it is
+    /// freed.
     pub(super) fn cancel(&mut self, hash: u64, key: &T) -> (bool, Option<T>) {
         let Some(slot) = self.slots.find(hash, key) else {
             return (false, None);
@@ -183,10 +184,10 @@ impl<T: Eq + Hash + Clone> State<T> {
         // Cloned before anything changes: if the clone panics, the key stays ready.
         let key = self.slots.key(slot)?.clone();
         self.ready.take(&mut self.slots, slot);
-        self.in_process.push(&mut self.slots, slot);
+        self.processing.push(&mut self.slots, slot);
         let taken = &mut self.slots[slot];
         taken.pending = Pending::Nothing;
-        taken.in_process = true;
+        taken.processing = true;
         taken.taken_at = now;
         self.in_process_len += 1;
         let (since, priority, cause) = (taken.at, taken.priority, taken.cause);
@@ -201,11 +202,11 @@ impl<T: Eq + Hash + Clone> State<T> {
 
     /// Ends the processing of a key. Returns the key if it is freed.
     pub(super) fn done(&mut self, slot: u32, verdict: Verdict, now: Tick) -> Option<T> {
-        self.in_process.remove(&mut self.slots, slot);
+        self.processing.remove(&mut self.slots, slot);
         let back = &mut self.slots[slot];
         let since = back.taken_at;
         let parked = mem::take(&mut back.parked);
-        back.in_process = false;
+        back.processing = false;
         self.in_process_len -= 1;
         if back.pending == Pending::Ready {
             self.dirty -= 1;
@@ -233,7 +234,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.free_if_unused(slot)
     }
 
-    /// Marks a key in process as put back.
+    /// Marks a key being processed as put back.
     pub(super) fn park(&mut self, slot: u32) {
         self.slots[slot].parked = true;
     }
@@ -249,17 +250,17 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.ready.len()
     }
 
-    /// Returns the number of keys in process.
-    pub(super) fn in_process(&self) -> usize {
+    /// Returns the number of keys being processed.
+    pub(super) fn processing(&self) -> usize {
         self.in_process_len
     }
 
-    /// Returns the number of delayed keys, in process or not.
+    /// Returns the number of delayed keys, whether being processed or not.
     pub(super) fn delayed(&self) -> usize {
         self.delayed.len()
     }
 
-    /// Returns the number of keys to run now: ready, or in process and dirty.
+    /// Returns the number of keys to run now: ready, or processing and dirty.
     pub(super) fn depth(&self) -> usize {
         self.ready.len() + self.dirty
     }
@@ -280,20 +281,20 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.closed && self.depth() == 0
     }
 
-    /// Returns whether no key is ready or in process.
+    /// Returns whether no key is ready or being processed.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.len() == 0 && self.in_process_len == 0
     }
 
-    /// Returns the ready keys by priority, those in process in the order of dequeueing, and the
-    /// delayed ones by due time.
+    /// Returns the ready keys by priority, those being processed in the order of dequeueing, and
+    /// the delayed ones by due time.
     pub(super) fn snapshot(&self) -> (Vec<T>, Vec<T>, Vec<T>) {
         let ready = self
             .ready
             .iter(&self.slots)
             .filter_map(|slot| self.slots.key(slot).cloned());
-        let in_process = self
-            .in_process
+        let processing = self
+            .processing
             .iter(&self.slots)
             .filter_map(|slot| self.slots.key(slot).cloned());
         let mut delayed: Vec<_> = self
@@ -304,13 +305,13 @@ impl<T: Eq + Hash + Clone> State<T> {
             .collect();
         delayed.sort_unstable_by_key(|&(at, ticket, _)| (at, ticket));
         let delayed = delayed.into_iter().map(|(.., key)| key.clone());
-        (ready.collect(), in_process.collect(), delayed.collect())
+        (ready.collect(), processing.collect(), delayed.collect())
     }
 
-    /// Returns how long each key has been in process, longest first.
+    /// Returns how long each key has been processed so far, longest first.
     pub(super) fn running_for(&self, now: Tick) -> impl Iterator<Item = Tick> {
-        let in_process = self.in_process.iter(&self.slots);
-        let worked_on = in_process.filter(|slot| !self.slots[*slot].parked);
+        let processing = self.processing.iter(&self.slots);
+        let worked_on = processing.filter(|slot| !self.slots[*slot].parked);
         let since = worked_on.map(|slot| self.slots[slot].taken_at);
         since.map(move |since| now.saturating_sub(since))
     }
@@ -366,7 +367,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         if priority <= self.slots[slot].priority {
             return;
         }
-        if self.slots[slot].in_process {
+        if self.slots[slot].processing {
             self.slots[slot].priority = priority;
             return;
         }
@@ -378,7 +379,7 @@ impl<T: Eq + Hash + Clone> State<T> {
     fn make_ready(&mut self, slot: u32) {
         self.stats.adds += 1;
         self.slots[slot].pending = Pending::Ready;
-        if self.slots[slot].in_process {
+        if self.slots[slot].processing {
             self.dirty += 1;
         } else {
             self.ready.push(&mut self.slots, slot);
@@ -402,7 +403,7 @@ impl<T: Eq + Hash + Clone> State<T> {
 
     fn free_if_unused(&mut self, slot: u32) -> Option<T> {
         let found = &self.slots[slot];
-        if found.in_process || found.pending != Pending::Nothing {
+        if found.processing || found.pending != Pending::Nothing {
             return None;
         }
         self.slots.remove(slot)

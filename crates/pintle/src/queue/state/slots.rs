@@ -1,7 +1,7 @@
 //! The storage of the state machine: one slot per key, and lists linked through the slots.
 //!
-//! A hash table finds the slot of a key; everything else refers to keys by slot number. Lists own no
-//! memory, and any slot can leave its list in constant time.
+//! A hash table finds the slot of a key; everything else refers to keys by slot number. Lists own
+//! no memory, and any slot can leave its list in constant time.
 
 use std::{
     hash::Hash,
@@ -16,12 +16,12 @@ use super::{Cause, Tick};
 /// No slot: the end of a list.
 pub(in crate::queue) const NIL: u32 = u32::MAX;
 
-/// The pending run of a key, independent of whether it is in process.
+/// The pending run of a key, independent of whether it is being processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Nothing. If the key is not in process either, its slot is freed.
+    /// Nothing. If the key is not being processed either, its slot is freed.
     Nothing,
-    /// To run now: it is in the ready list, or *dirty* while it is in process.
+    /// To run now: it is in the ready list, or *dirty* while it is being processed.
     Ready,
     /// To run at `Slot::at`.
     Delayed,
@@ -46,12 +46,12 @@ pub(super) struct Slot<T> {
     /// The priority of the pending run.
     pub(super) priority: i32,
     pub(super) pending: Pending,
-    /// Whether it is in process.
-    pub(super) in_process: bool,
+    /// Whether it is being processed.
+    pub(super) processing: bool,
     /// Whether its worker holds it without working on it.
     pub(super) parked: bool,
-    /// Why the pending run was requested first or, without one, why the key is in process. Occupies
-    /// what would otherwise be padding.
+    /// Why the pending run was requested first or, without one, why the key is being processed.
+    /// Occupies what would otherwise be padding.
     pub(super) cause: Cause,
 }
 
@@ -174,14 +174,14 @@ impl<T> Slot<T> {
             next: NIL,
             priority: 0,
             pending: Pending::Nothing,
-            in_process: false,
+            processing: false,
             parked: false,
             cause: Cause::ADDED,
         }
     }
 }
 
-/// A list of slots. A slot is in at most one list: ready, or in process.
+/// A list of slots. A slot is in at most one list: ready, or being processed.
 #[derive(Debug)]
 pub(super) struct List {
     head: u32,

@@ -17,7 +17,7 @@ async fn drain_reports_keys_in_the_order_of_dequeueing() {
     a.forget();
     queue.add("c");
     let _c = take(&queue).unwrap();
-    assert_eq!(queue.drain(ms(1)).await.in_process, ["b", "c"]);
+    assert_eq!(queue.drain(ms(1)).await.processing, ["b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +33,7 @@ async fn debug_output_of_a_queue_has_name_and_counts() {
     let item = take(&queue).unwrap();
     assert_eq!(
         format!("{queue:?}"),
-        r#"WorkQueue { name: "foos", ready: 2, delayed: 1, in_process: 1, shut_down: false, .. }"#
+        r#"WorkQueue { name: "foos", ready: 2, delayed: 1, processing: 1, shut_down: false, .. }"#
     );
     assert_eq!(format!("{item:?}"), r#"Item { key: "a", priority: 0, .. }"#);
     assert_eq!(format!("{:?}", QueueMetrics::default()), "QueueMetrics");

@@ -113,13 +113,13 @@ async fn delay_of_years_fires_on_time() {
 
 /// Proves queue/delay, queue/dedup.
 #[tokio::test(start_paused = true)]
-async fn key_that_becomes_due_in_process_runs_once_more() {
+async fn key_that_becomes_due_while_processing_runs_once_more() {
     let queue = queue();
     queue.add("a");
     let item = take(&queue).unwrap();
     queue.add_after("a", ms(10));
     sleep(ms(20)).await;
-    assert!(take(&queue).is_none(), "it is in process");
+    assert!(take(&queue).is_none(), "it is being processed");
     item.forget();
     assert_eq!(run_all(&queue), ["a"]);
 

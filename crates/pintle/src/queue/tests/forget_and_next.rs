@@ -56,7 +56,7 @@ async fn key_is_forgotten_even_without_a_next() {
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn key_added_while_in_process_is_dequeued_next() {
+async fn key_added_while_processing_is_dequeued_next() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();

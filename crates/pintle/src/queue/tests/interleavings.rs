@@ -36,7 +36,7 @@ fn queue() -> WorkQueue<u8> {
 /// What the workers of a scenario did with one key.
 #[derive(Default)]
 struct Seen {
-    in_process: AtomicBool,
+    processing: AtomicBool,
     runs: AtomicUsize,
     /// The number of adds when the last run started.
     adds_at_last_run: AtomicUsize,
@@ -51,14 +51,14 @@ impl Seen {
 
     async fn run(&self, item: &Item<u8>) {
         assert!(
-            !self.in_process.swap(true, SeqCst),
-            "{} is in process twice",
+            !self.processing.swap(true, SeqCst),
+            "{} is being processed twice",
             item.key()
         );
         self.adds_at_last_run.store(self.adds.load(SeqCst), SeqCst);
         self.runs.fetch_add(1, SeqCst);
         shuttle::future::yield_now().await;
-        self.in_process.store(false, SeqCst);
+        self.processing.store(false, SeqCst);
     }
 }
 
@@ -94,7 +94,7 @@ fn seen(keys: usize) -> Arc<[Seen]> {
 
 /// Proves queue/dedup.
 #[test]
-fn add_in_process_is_not_lost_and_not_run_concurrently() {
+fn add_while_processing_is_not_lost_and_not_run_concurrently() {
     check(|| {
         let (queue, seen) = (queue(), seen(2));
         block_on(async {
@@ -163,7 +163,7 @@ fn nothing_runs_after_a_drain() {
             assert!(left.is_drained());
             let runs = || seen.iter().map(|key| key.runs.load(SeqCst)).sum::<usize>();
             let drained = runs();
-            assert!(seen.iter().all(|key| !key.in_process.load(SeqCst)));
+            assert!(seen.iter().all(|key| !key.processing.load(SeqCst)));
             assert_eq!(seen[0].adds_at_last_run.load(SeqCst), 2);
             join_all(workers).await;
             assert_eq!(runs(), drained);
@@ -249,8 +249,8 @@ fn dropped_item_runs_again() {
                     item.forget();
                 }
             });
-            // Whichever worker comes first, the other one gets the key too: a dropped key comes back by
-            // itself, a forgotten one has to be added.
+            // Whichever worker comes first, the other one gets the key too: a dropped key comes
+            // back by itself, a forgotten one has to be added.
             worker.await.unwrap();
             seen[0].add(&queue, 0);
             careless.await.unwrap();

@@ -18,7 +18,7 @@ pub(super) enum Pending {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// The priority of the item.
-    pub(super) in_process: Option<i32>,
+    pub(super) processing: Option<i32>,
     pub(super) pending: Pending,
 }
 
@@ -39,7 +39,7 @@ impl Model {
     pub(super) fn request(&mut self, key: u32, priority: i32, at: Tick, now: Tick) {
         let place = self.place();
         let known = self.keys.entry(key).or_insert(Known {
-            in_process: None,
+            processing: None,
             pending: Pending::Nothing,
         });
         let due = at <= now && !self.closed;
@@ -117,7 +117,7 @@ impl Model {
         let mut ready: Vec<_> = self
             .keys
             .iter()
-            .filter_map(|(&key, known)| match (known.in_process, known.pending) {
+            .filter_map(|(&key, known)| match (known.processing, known.pending) {
                 (None, Pending::Ready { priority, place }) => Some((-priority, place, key)),
                 _ => None,
             })
@@ -160,7 +160,7 @@ impl Model {
         self.keys.insert(
             key,
             Known {
-                in_process: Some(served),
+                processing: Some(served),
                 pending: Pending::Nothing,
             },
         );
@@ -170,7 +170,7 @@ impl Model {
 
     pub(super) fn done(&mut self, key: u32, again: Option<Tick>, now: Tick) {
         let known = self.keys.get_mut(&key).unwrap();
-        let priority = known.in_process.take().unwrap();
+        let priority = known.processing.take().unwrap();
         // A dirty key becomes ready only now.
         self.places += 1;
         if let Pending::Ready { place, .. } = &mut known.pending {
@@ -184,7 +184,7 @@ impl Model {
 
     fn remove_unused(&mut self) {
         self.keys
-            .retain(|_, known| known.in_process.is_some() || known.pending != Pending::Nothing);
+            .retain(|_, known| known.processing.is_some() || known.pending != Pending::Nothing);
         let levels: Vec<_> = self
             .ready()
             .iter()
@@ -267,7 +267,7 @@ fn replay(ops: Vec<Op>) {
                 if let Some((slot, key)) = taken {
                     assert!(
                         items.iter().all(|&(_, other)| other != key),
-                        "{key} is in process already"
+                        "{key} is being processed already"
                     );
                     items.push((slot, key));
                 }
@@ -275,7 +275,7 @@ fn replay(ops: Vec<Op>) {
             Op::Done { which, again } if !items.is_empty() => {
                 let (slot, key) = items.swap_remove(which % items.len());
                 let again = again.map(|delay| bench.now + delay);
-                let priority = model.keys[&key].in_process.unwrap();
+                let priority = model.keys[&key].processing.unwrap();
                 let verdict = again.map_or(Verdict::Done, |at| Verdict::RunAt {
                     at,
                     priority,
@@ -299,12 +299,12 @@ fn replay(ops: Vec<Op>) {
 }
 
 fn compare(bench: &mut Bench, model: &Model) {
-    let (ready, mut in_process, delayed) = bench.state.snapshot();
-    in_process.sort_unstable();
+    let (ready, mut processing, delayed) = bench.state.snapshot();
+    processing.sort_unstable();
     let expected = model
         .keys
         .iter()
-        .filter(|(_, known)| known.in_process.is_some());
+        .filter(|(_, known)| known.processing.is_some());
     let dirty = expected
         .clone()
         .filter(|(_, known)| matches!(known.pending, Pending::Ready { .. }));
@@ -318,7 +318,7 @@ fn compare(bench: &mut Bench, model: &Model) {
             .collect::<Vec<_>>()
     );
     assert_eq!(
-        in_process,
+        processing,
         expected.map(|(&key, _)| key).collect::<Vec<_>>()
     );
     assert_eq!(
@@ -332,11 +332,11 @@ fn compare(bench: &mut Bench, model: &Model) {
     assert_eq!(bench.state.ready(), ready.len());
     assert_eq!(bench.state.depth(), ready.len() + dirty);
     assert_eq!(bench.state.delayed(), delayed.len());
-    assert_eq!(bench.state.in_process(), in_process.len());
+    assert_eq!(bench.state.processing(), processing.len());
     assert_eq!(bench.state.known(), model.keys.len());
     assert_eq!(
         bench.state.is_idle(),
-        ready.is_empty() && in_process.is_empty()
+        ready.is_empty() && processing.is_empty()
     );
     assert_eq!(
         bench.state.is_finished(),

@@ -36,13 +36,13 @@ async fn waiting_worker_gets_a_key_added_later() {
 
 /// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
-async fn key_added_in_process_runs_exactly_once_more() {
+async fn key_added_while_processing_runs_exactly_once_more() {
     let queue = queue();
     queue.add("a");
     let item = take(&queue).unwrap();
     queue.add("a");
     queue.add("a");
-    assert!(take(&queue).is_none(), "it is in process");
+    assert!(take(&queue).is_none(), "it is being processed");
     item.forget();
     let again = take(&queue).expect("one more run");
     again.forget();
@@ -67,11 +67,11 @@ async fn keys_run_in_order_and_a_readded_key_goes_last() {
 #[tokio::test(start_paused = true)]
 async fn len_counts_ready_keys_only() {
     let queue = queue();
-    queue.add("in process");
+    queue.add("processing");
     let item = take(&queue).unwrap();
     queue.add_after("later", ms(50));
     queue.add("now");
-    queue.add("in process");
+    queue.add("processing");
     assert_eq!(queue.len(), 1);
     sleep(ms(50)).await;
     assert_eq!(queue.len(), 2, "a due key counts without any call");
@@ -142,7 +142,7 @@ async fn shutdown_releases_workers_after_the_last_dirty_key() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn drain_waits_for_ready_dirty_and_in_process_keys() {
+async fn drain_waits_for_ready_dirty_and_processing_keys() {
     let queue = queue();
     for key in ["a", "b", "c"] {
         queue.add(key);
@@ -185,7 +185,7 @@ async fn drain_returns_what_is_left_at_its_deadline() {
     assert_eq!(begin.elapsed(), Duration::from_secs(5));
     assert!(!left.is_drained());
     assert_eq!(left.ready, ["first", "second"]);
-    assert_eq!(left.in_process, ["held"]);
+    assert_eq!(left.processing, ["held"]);
     assert_eq!(left.delayed, ["in a minute", "in an hour"]);
     drop(held);
     assert_eq!(run_all(&queue), ["first", "second"]);
@@ -196,7 +196,7 @@ async fn drain_returns_what_is_left_at_its_deadline() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn ready_or_in_process_key_is_not_drained() {
+async fn ready_or_processing_key_is_not_drained() {
     let queue = queue();
     queue.add("a");
     assert!(!ends(queue.drain(ms(1))).await.is_drained());

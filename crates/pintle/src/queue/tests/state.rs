@@ -379,7 +379,7 @@ fn first_request_of_a_run_is_its_cause() {
     let (again, slot) = cause(&mut bench);
     assert_eq!(again, 7);
 
-    // Added while it is in process, it runs again because of that.
+    // Added while it is being processed, it runs again because of that.
     add(&mut bench, 9);
     bench.state.done(slot, Verdict::Done, bench.now);
     let (dirty, slot) = cause(&mut bench);

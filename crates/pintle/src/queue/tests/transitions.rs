@@ -158,7 +158,7 @@ struct World {
     model: Model,
     origin: Instant,
     failures: BTreeMap<u32, u32>,
-    in_process: Vec<Item<u32>>,
+    processing: Vec<Item<u32>>,
     waiters: Vec<Waiter>,
 }
 
@@ -170,7 +170,7 @@ impl World {
             model: Model::default(),
             origin: Instant::now(),
             failures: BTreeMap::new(),
-            in_process: Vec::new(),
+            processing: Vec::new(),
             waiters: Vec::new(),
         }
     }
@@ -205,18 +205,18 @@ impl World {
         let Some(item) = item else { return };
         let key = *item.key();
         assert!(
-            self.in_process.iter().all(|other| *other.key() != key),
+            self.processing.iter().all(|other| *other.key() != key),
             "{key}"
         );
         assert_eq!(
-            self.model.keys[&key].in_process,
+            self.model.keys[&key].processing,
             Some(item.priority().get())
         );
         assert_eq!(
             item.retries(),
             self.failures.get(&key).copied().unwrap_or(0)
         );
-        self.in_process.push(item);
+        self.processing.push(item);
     }
 
     fn poll(&mut self, which: usize) {
@@ -235,11 +235,11 @@ impl World {
     }
 
     fn done(&mut self, which: usize, end: End, priority: Option<i32>) {
-        let mut item = self.in_process.swap_remove(which);
+        let mut item = self.processing.swap_remove(which);
         let (key, now) = (*item.key(), self.now());
         if let Some(priority) = priority {
             item = item.with_priority(Priority::new(priority));
-            self.model.keys.get_mut(&key).unwrap().in_process = Some(priority);
+            self.model.keys.get_mut(&key).unwrap().processing = Some(priority);
         }
         match end {
             End::Forget | End::ForgetAndNext | End::RequeueAfter(_) => {
@@ -316,8 +316,8 @@ impl World {
                 which,
                 end,
                 priority,
-            } if !self.in_process.is_empty() => {
-                self.done(which % self.in_process.len(), end, priority);
+            } if !self.processing.is_empty() => {
+                self.done(which % self.processing.len(), end, priority);
             }
             Op::Poll { .. } | Op::Leave { .. } | Op::Done { .. } => {}
             Op::Pass { time } => advance(ms(time)).await,
@@ -338,9 +338,9 @@ impl World {
         assert_eq!(self.queue.is_empty(), ready == 0);
         assert_eq!(self.queue.is_shut_down(), self.model.closed);
         let shown = format!("{:?}", self.queue);
-        let (delayed, in_process) = (self.model.delayed().len(), self.in_process.len());
+        let (delayed, processing) = (self.model.delayed().len(), self.processing.len());
         assert!(
-            shown.contains(&format!("delayed: {delayed}, in_process: {in_process}")),
+            shown.contains(&format!("delayed: {delayed}, processing: {processing}")),
             "{shown}"
         );
     }
@@ -354,11 +354,11 @@ impl World {
     async fn drain(&mut self) {
         self.shut_down();
         let mut left = self.queue.drain(Duration::ZERO).await;
-        left.in_process.sort_unstable();
-        let mut in_process: Vec<_> = self.in_process.iter().map(|item| *item.key()).collect();
-        in_process.sort_unstable();
+        left.processing.sort_unstable();
+        let mut processing: Vec<_> = self.processing.iter().map(|item| *item.key()).collect();
+        processing.sort_unstable();
         let keys = |found: Vec<(_, _, u32)>| found.into_iter().map(|(.., key)| key);
-        assert_eq!(left.in_process, in_process);
+        assert_eq!(left.processing, processing);
         let ready = self.model.ready().into_iter().map(|(.., key)| key);
         assert_eq!(left.ready, ready.collect::<Vec<_>>());
         assert_eq!(left.delayed, keys(self.model.delayed()).collect::<Vec<_>>());
@@ -428,7 +428,7 @@ fn replay(ops: Vec<Op>) {
         }
         world.drain().await;
         world.run_woken();
-        while !world.in_process.is_empty() {
+        while !world.processing.is_empty() {
             world
                 .step(Op::Done {
                     which: 0,

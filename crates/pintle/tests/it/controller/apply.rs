@@ -422,7 +422,7 @@ async fn terminating_child_that_the_cache_lacks_is_left_alone() {
     let server = ApiServer::builder().build();
     let world = World::on(server.client());
     let account = world.account("a").await;
-    // The cache hears of the child an hour late, and so of its deletion.
+    // The cache sees the child an hour late, and therefore its deletion too.
     let slow = slow_watches(&server, "configmaps", Duration::from_secs(3600));
     let deleting = Deleting::default();
     let controller = Controller::<ServiceAccount>::new("accounts", &InformerFactory::new(slow))
@@ -454,6 +454,6 @@ async fn terminating_child_that_the_cache_lacks_is_left_alone() {
     patch(&world.maps(), "child", free).await;
     sleep(Duration::from_secs(10)).await;
     let child = world.maps().get("child").await.unwrap();
-    assert_eq!(child.data.unwrap()["value"], "new", "it is made anew");
+    assert_eq!(child.data.unwrap()["value"], "new", "it is created again");
     assert_ne!(child.metadata.uid, before.metadata.uid);
 }

@@ -590,7 +590,7 @@ async fn status_of_children_is_known_or_unknown_but_never_wrong() {
         fixture.world.relabel("a", 1).await;
         sleep(Duration::from_secs(1)).await;
         let seen = std::mem::take(&mut *seen.lock().unwrap());
-        // The server has just told.
+        // The status comes from the response to the apply.
         assert_eq!(
             seen[0],
             (vec![Status::Current, Status::InProgress], pending())

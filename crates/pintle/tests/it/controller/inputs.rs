@@ -245,7 +245,7 @@ async fn dynamic_controller_reports_status_and_applies_sets() {
     running.await.unwrap().unwrap();
 }
 
-/// What is not known of a status would be lost.
+/// Metadata does not include the status, so a write from it would lose fields.
 ///
 /// Proves controller/status-conflict.
 #[tokio::test(start_paused = true)]
@@ -274,7 +274,7 @@ async fn status_is_not_written_from_metadata() {
     assert_eq!(errors.len(), 2);
     for error in errors {
         assert!(
-            error.contains("cannot be written from its metadata"),
+            error.contains("of which only the metadata is known"),
             "{error}"
         );
     }
@@ -419,7 +419,7 @@ async fn objects_of_another_cluster_wake_keys_by_a_function() {
                     .iter()
                     .filter(|map| map.key().name().starts_with("east"))
                     .count();
-                // What is only watched elsewhere is not found by its type.
+                // A kind that is watched only in another cluster is not found by its type.
                 assert!(cx.lister::<Secret>().is_err());
                 log.lock().unwrap().push((here.is_some(), there));
                 // Writes go to the controller's own cluster; the other cluster's cache does not

@@ -120,7 +120,7 @@ async fn busy_controller_yields_and_stops_on_shutdown() {
     let runs = Arc::new(AtomicUsize::new(ENOUGH));
     let (count, again) = (Arc::clone(&runs), queue.clone());
     let running = world.run(world.controller().queue(queue.clone()), move |key, _| {
-        // A key added while it is in process runs again next.
+        // A key added while it is being processed runs again next.
         if count.fetch_add(1, Ordering::SeqCst) < ENOUGH {
             again.add(key);
         }

@@ -257,7 +257,7 @@ async fn candidate_that_lost_a_race_is_ready_for_the_next() {
 /// Proves election/takeover-after-expiry.
 #[tokio::test(start_paused = true)]
 async fn deleted_lease_is_not_taken_before_it_would_expire() {
-    // A candidate that polls sees that there is none, one that watches sees it go.
+    // A polling candidate finds no Lease; a watching one sees the deletion.
     for network in [Network::Up, Network::NoWatch] {
         let server = ApiServer::builder().build();
         let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));

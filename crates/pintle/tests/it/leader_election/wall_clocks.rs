@@ -43,7 +43,7 @@ async fn leader_keeps_its_lease_while_its_clock_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn leader_keeps_its_lease_while_its_clock_jumps() {
     let server = ApiServer::builder().build();
-    // Forth, back for longer than the Lease lasts, and to and fro.
+    // Forward, back by more than the lease duration, and back and forth.
     let start = Instant::now();
     let jumping = Clock::from_fn(move || {
         let passed = start.elapsed();

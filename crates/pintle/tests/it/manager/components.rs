@@ -251,7 +251,7 @@ async fn component_restarts_with_growing_delays() {
 ///
 /// Proves manager/failure.
 #[tokio::test(start_paused = true)]
-async fn isolated_controller_without_rights_fails_alone() {
+async fn isolated_controller_without_permissions_fails_alone() {
     let api = ApiServer::builder().build();
     let (record, metrics) = (Record::default(), Metrics::new());
     let client = super::refusing(&api, "secrets", &Arc::default());

@@ -25,7 +25,7 @@ fn replica(client: Client, identity: &'static str) -> Manager {
     replica.build()
 }
 
-/// A ConfigMap called like the object `key`.
+/// A ConfigMap with the name of the object `key`.
 fn child(key: &ObjectKey) -> ConfigMap {
     let mut child = config_map(key.name(), "1");
     child.metadata.namespace = key.namespace().map(str::to_owned);

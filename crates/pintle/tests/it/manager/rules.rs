@@ -1,4 +1,4 @@
-//! The rights of a program: exactly those of the requests it sends.
+//! The permissions of a program: exactly those of the requests it sends.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use pintle::{
     conditions::Readiness,
     events::EventType,
     informer::{InformerFactory, WatchInput},
-    rbac::{Right, Rules, Verb},
+    rbac::{Permission, Rules, Verb},
 };
 
 use super::*;
 use crate::support::{config_map, delete};
 
-/// The rights that requests needed, as [`Right`] prints them.
+/// The permissions that requests needed, as [`Permission`] prints them.
 #[derive(Clone, Default)]
 struct Needed(Arc<Mutex<BTreeSet<String>>>);
 
@@ -31,8 +31,8 @@ impl Needed {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let refused = !streams && query.contains("sendInitialEvents");
-            let right = right(&request, &query).filter(|_| !refused);
-            needed.lock().unwrap().extend(right.clone());
+            let permission = permission(&request, &query).filter(|_| !refused);
+            needed.lock().unwrap().extend(permission.clone());
             let needed = Arc::clone(&needed);
             let answer = inner.clone().oneshot(request);
             async move {
@@ -46,11 +46,11 @@ impl Needed {
                     return Ok(response.unwrap());
                 }
                 let answer = answer.await?;
-                // An apply that creates needs both rights.
+                // An apply that creates needs both permissions.
                 if answer.status() == 201
-                    && let Some(place) = right
+                    && let Some(place) = permission
                         .as_ref()
-                        .and_then(|right| right.strip_prefix("patch "))
+                        .and_then(|permission| permission.strip_prefix("patch "))
                 {
                     needed.lock().unwrap().insert(format!("create {place}"));
                 }
@@ -64,8 +64,8 @@ impl Needed {
     }
 }
 
-/// Returns the right that a request needs; none for discovery.
-fn right(request: &http::Request<Body>, query: &str) -> Option<String> {
+/// Returns the permission that a request needs; none for discovery.
+fn permission(request: &http::Request<Body>, query: &str) -> Option<String> {
     let mut parts = request.uri().path().trim_matches('/').split('/');
     let group = match parts.next()? {
         "api" => "",
@@ -169,7 +169,7 @@ async fn rules_match_the_requests_of_a_program() {
     let mut needed = needed.0.lock().unwrap().clone();
     // Not a request: OwnerReferencesPermissionEnforcement requires it for `blockOwnerDeletion`.
     needed.insert("update poddisruptionbudgets/finalizers.policy in default".to_owned());
-    let allowed: BTreeSet<String> = rules.rights().map(Right::to_string).collect();
+    let allowed: BTreeSet<String> = rules.permissions().map(Permission::to_string).collect();
     let missing: Vec<_> = needed.difference(&allowed).collect();
     let superfluous: Vec<_> = allowed.difference(&needed).collect();
     assert!(missing.is_empty(), "missing {missing:?}");
@@ -184,10 +184,15 @@ async fn rules_need_no_cluster() {
     });
     let client = Client::new(nowhere, "default");
     let informers = InformerFactory::new(client);
-    let rights = |rules: Rules| rules.rights().map(Right::to_string).collect::<Vec<_>>();
+    let permissions = |rules: Rules| {
+        rules
+            .permissions()
+            .map(Permission::to_string)
+            .collect::<Vec<_>>()
+    };
     let controller = Controller::<ServiceAccount>::new("accounts", &informers);
     assert_eq!(
-        rights(controller.rules()),
+        permissions(controller.rules()),
         [
             "list serviceaccounts",
             "watch serviceaccounts",
@@ -202,7 +207,7 @@ async fn rules_need_no_cluster() {
             Ok::<_, ReconcileError>(())
         });
     assert_eq!(
-        rights(controller.rules()),
+        permissions(controller.rules()),
         [
             "list configmaps",
             "watch configmaps",
@@ -232,7 +237,11 @@ async fn rules_follow_the_namespaces_of_inputs() {
         .watches_from(secrets, |_, _| Vec::new())
         .watches_from(elsewhere, |_, _| Vec::new())
         .declares(Rules::new().writes::<Secret>([Verb::Delete]));
-    let rights: BTreeSet<String> = controller.rules().rights().map(Right::to_string).collect();
+    let permissions: BTreeSet<String> = controller
+        .rules()
+        .permissions()
+        .map(Permission::to_string)
+        .collect();
     let expected = [
         "create events.events.k8s.io in blue",
         "create events.events.k8s.io in green",
@@ -249,5 +258,5 @@ async fn rules_follow_the_namespaces_of_inputs() {
         "watch serviceaccounts in blue",
         "watch serviceaccounts in green",
     ];
-    assert_eq!(rights.into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(permissions.into_iter().collect::<Vec<_>>(), expected);
 }
