@@ -1,9 +1,9 @@
 //! The canonical form of a state, and how two of them differ.
 //!
 //! Two runs of a correct controller end in states that differ in everything the server or the clock
-//! chooses: UIDs, `resourceVersion`s, times, generated names, allocated addresses. The canonical form
-//! replaces UIDs and generated names by what they refer to and drops the rest, so that what is left
-//! is what the controller decided.
+//! chooses: UIDs, `resourceVersion`s, times, generated names, allocated addresses. The canonical
+//! form replaces UIDs and generated names with the objects they refer to and drops the rest. What
+//! remains are the decisions of the controller.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 
 use crate::gateway::request::ResourceName;
 
-/// The annotation that a competing writer of a trial changes.
+/// The annotation that the competing writer changes.
 pub(crate) const RIVAL: &str = "trials.pintle.dev/rival";
 
-/// All objects of the kinds that were touched, as the server returns them.
+/// All objects of the kinds that were written, as the server returns them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) lists: BTreeMap<ResourceName, Arc<Vec<Value>>>,
@@ -32,15 +32,16 @@ impl Snapshot {
     }
 }
 
-/// Which fields are not compared, by kind.
+/// The fields that are not compared, by kind.
 pub(crate) type Ignored = Vec<(String, Vec<String>)>;
 
-/// A state in canonical form: objects by `Kind namespace/name`. Generated names have several.
+/// A state in canonical form: objects by `Kind namespace/name`. A generated name can stand for
+/// several objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// The objects.
     pub objects: BTreeMap<String, Vec<Value>>,
-    /// For each object, how tests and plans name it: `resource/namespace/name`.
+    /// The name of each object in tests and plans: `resource/namespace/name`.
     pub(crate) ids: BTreeMap<String, String>,
 }
 
@@ -60,9 +61,10 @@ pub struct Difference {
 /// Which differences count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// All of them.
+    /// All differences.
     Exact,
-    /// Volumes that were retained on purpose do not: which ones exist depends on the path.
+    /// All except those in volumes that were retained on purpose: which of them exist depends on
+    /// the path.
     PathFree,
 }
 
@@ -78,8 +80,8 @@ pub(crate) fn canonical(snapshot: &Snapshot, ignored: &Ignored) -> State {
         let kind = text(&object, "kind").to_owned();
         let meta = &object["metadata"];
         let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
-        // The server's own Service. Only kinds that were touched are in a snapshot, so it would be
-        // in some runs and not in others.
+        // The server's own Service. A snapshot has only kinds that were written, so some runs would
+        // include it and others would not.
         if (namespace, name) == ("default", "kubernetes") {
             continue;
         }
@@ -110,7 +112,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// Removes what the server chooses.
+/// Removes the fields that the server sets.
 fn strip(kind: &str, object: &mut Value) {
     if let Some(meta) = object["metadata"].as_object_mut() {
         for field in [
@@ -215,14 +217,14 @@ fn remove(value: &mut Value, path: &[String]) {
     }
 }
 
-/// What names and UIDs refer to.
+/// The objects that names and UIDs refer to.
 #[derive(Default)]
 struct Names {
-    /// UID to `Kind namespace/name`.
+    /// From UID to `Kind namespace/name`.
     uids: BTreeMap<String, String>,
-    /// Generated name to its prefix and `*`.
+    /// From a generated name to its prefix and `*`.
     generated: BTreeMap<String, String>,
-    /// Current `resourceVersion` to its object.
+    /// From a current `resourceVersion` to its object.
     versions: BTreeMap<String, String>,
 }
 
@@ -315,7 +317,7 @@ impl Names {
         while at + 36 <= bytes.len() {
             if is_uid(&bytes[at..at + 36]) {
                 let what = self.uids.get(&text[at..at + 36]);
-                let what = what.map_or("an object that is gone", String::as_str);
+                let what = what.map_or("a deleted object", String::as_str);
                 let _ = write!(out, "{}<uid of {what}>", &text[kept..at]);
                 at += 36;
                 kept = at;
@@ -356,7 +358,7 @@ pub(crate) fn comparable_body(body: &[u8]) -> Option<Value> {
 
 const RETAINED: [&str; 2] = ["PersistentVolumeClaim ", "PersistentVolume "];
 
-/// Returns how `got` differs from `want`.
+/// Returns the differences between `got` and `want`.
 pub(crate) fn differences(want: &State, got: &State, how: Compare) -> Vec<Difference> {
     let mut found = Vec::new();
     let titles: BTreeSet<&String> = want.objects.keys().chain(got.objects.keys()).collect();

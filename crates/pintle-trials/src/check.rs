@@ -23,7 +23,7 @@ pub(crate) struct Predicate {
     pub(crate) holds: Arc<dyn Fn(&View<'_>) -> bool + Send + Sync>,
 }
 
-/// What a check consists of; see [`check`].
+/// Configures a check; see [`check`].
 #[must_use = "call run or try_run to run the check"]
 pub struct Check {
     pub(crate) setup: Setup,
@@ -35,8 +35,9 @@ pub struct Check {
 
 /// Starts a check of a controller.
 ///
-/// `controller` is called for every process that a scenario starts. It gets a client and a clock and
-/// returns the future that runs the controller; when that future ends, the process has exited.
+/// `controller` is called for every process that a scenario starts. It receives a client and a
+/// clock and returns the future that runs the controller; when that future completes, the process
+/// has exited.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -128,8 +129,8 @@ impl Check {
         self
     }
 
-    /// Creates an object before the controller starts. The controller must not change it, unless its
-    /// kind is declared with [`may_write`](Self::may_write).
+    /// Creates an object before the controller starts. The controller must not change it, unless
+    /// its kind is declared with [`may_write`](Self::may_write).
     pub fn given<K>(mut self, object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -142,15 +143,15 @@ impl Check {
         self
     }
 
-    /// Sets what users do.
+    /// Sets the story: the actions of users.
     pub fn story(mut self, story: Story) -> Self {
         self.errors.extend(story.errors);
         self.story = story.steps;
         self
     }
 
-    /// Derives what users do from one object and its CRD, which is installed unless
-    /// [`crd`](Self::crd) installs another one.
+    /// Derives the story from one object and its CRD, which is installed unless [`crd`](Self::crd)
+    /// installs another one.
     pub fn walk<K>(mut self, object: &K) -> Self
     where
         K: CustomResourceExt + Resource<DynamicType = ()> + Serialize,
@@ -168,7 +169,7 @@ impl Check {
         match Desired::of(object) {
             Ok(object) => {
                 let mut object = object;
-                // What a type leaves unset it often serializes as null.
+                // Types often serialize unset fields as null.
                 prune_nulls(&mut object.value);
                 self.walk = Some(object);
             }
@@ -177,7 +178,8 @@ impl Check {
         self
     }
 
-    /// Leaves Pods, workloads and claims as the controller wrote them. By default they become ready.
+    /// Leaves Pods, workloads and claims as the controller wrote them. By default they become
+    /// ready.
     pub fn without_workloads(mut self) -> Self {
         self.setup.workloads = false;
         self
@@ -203,7 +205,7 @@ impl Check {
         self
     }
 
-    /// Requires a condition whenever everything is at rest.
+    /// Requires a condition whenever the cluster is idle.
     pub fn eventually(
         mut self,
         name: impl Into<String>,
@@ -226,14 +228,14 @@ impl Check {
         self
     }
 
-    /// Switches an oracle off. Reports show why.
+    /// Disables an oracle. Reports include the reason.
     pub fn relax(mut self, oracle: Oracle, why: impl Into<String>) -> Self {
         self.options.relaxed.push((oracle, why.into()));
         self
     }
 
     /// Leaves a field out of comparisons: `spec.template.metadata.annotations`, with `*` for every
-    /// element. The kind may be `*`. Reports show why.
+    /// element. The kind may be `*`. Reports include the reason.
     pub fn ignore_field(mut self, kind: &str, path: &str, why: impl Into<String>) -> Self {
         let parts = path.split('.').map(str::to_owned).collect();
         self.setup.ignored.push((kind.to_owned(), parts));
@@ -242,39 +244,39 @@ impl Check {
         self
     }
 
-    /// Leaves a family of faults out, by the name that reports show. Reports show why.
+    /// Skips a family of faults, by its name in reports. Reports include the reason.
     pub fn without(mut self, family: &str, why: impl Into<String>) -> Self {
         self.options.without.push((family.to_owned(), why.into()));
         self
     }
 
-    /// Tries only these families of faults.
+    /// Injects only these families of faults.
     pub fn only(mut self, families: &[&str]) -> Self {
         let families: BTreeSet<String> = families.iter().map(|it| (*it).to_owned()).collect();
         self.options.only = Some(families);
         self
     }
 
-    /// Also tries two crashes in one run.
+    /// Also runs scenarios with two crashes.
     pub fn pairs(mut self) -> Self {
         self.options.pairs = true;
         self
     }
 
-    /// Also tries this many random combinations of faults and latencies.
+    /// Also runs this many scenarios with random combinations of faults and latencies.
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.options.seeds = seeds;
         self
     }
 
-    /// Also answers requests with 403 and 422 once, which controllers may take as final.
+    /// Also fails requests with 403 and 422 once, which controllers may treat as terminal errors.
     pub fn terminal_errors(mut self) -> Self {
         self.options.terminal_errors = true;
         self
     }
 
-    /// Compares the rights that the controller uses with those it has: the `rules` of a Role or
-    /// `ClusterRole`. Missing and unused ones are reported.
+    /// Compares the permissions that the controller uses with those it has: the `rules` of a Role
+    /// or `ClusterRole`. Missing and unused ones are reported.
     pub fn role(mut self, rules: impl Serialize) -> Self {
         match serde_json::to_value(rules) {
             Ok(rules) => self.options.role = Some(rules),
@@ -313,10 +315,10 @@ impl Check {
     ///
     /// # Panics
     ///
-    /// Panics with the report if something is wrong.
+    /// Panics with the report if any scenario fails.
     #[track_caller]
     #[expect(clippy::panic, reason = "fails the test that calls it")]
-    #[expect(clippy::print_stderr, reason = "tests print what they did")]
+    #[expect(clippy::print_stderr, reason = "a test prints its report")]
     pub fn run(self) -> Report {
         let report = self.try_run();
         if report.is_ok() {

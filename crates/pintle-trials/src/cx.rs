@@ -1,4 +1,5 @@
-//! What a controller under trial gets instead of the real world.
+//! The context of the controller under test: everything it would otherwise take from its
+//! environment.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::gateway::{ExternalError, Gateway, request::Verb};
 
 /// The context of one process: a client, a clock and randomness.
 ///
-/// A trial starts the controller many times; every start gets a new one. Controllers that take the
-/// time and random numbers from here replay exactly. Others are tried as well, see
+/// A trial starts the controller many times; every start gets a new one. Controllers that take time
+/// and random numbers from here replay exactly. Others can be tested as well; see
 /// [determinism](crate#determinism).
 #[derive(Clone)]
 pub struct Cx {
@@ -23,7 +24,7 @@ pub struct Cx {
 }
 
 impl Cx {
-    /// Returns a client of the trial's API server. It does not retry by itself.
+    /// Returns a client of the scenario's API server. It does not retry on its own.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -38,8 +39,8 @@ impl Cx {
         self.rng.clone()
     }
 
-    /// Returns the token that asks the controller to stop. A trial crashes processes instead, so it
-    /// is never cancelled; controllers that need one can have it.
+    /// Returns a shutdown token, for controllers that require one. It is never cancelled: a
+    /// scenario crashes processes instead.
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
@@ -47,8 +48,8 @@ impl Cx {
     /// Returns a service outside the cluster, such as a DNS provider: entries by id, which survive
     /// the process.
     ///
-    /// Its requests fail, get lost and crash the process like those to the API server, and what is
-    /// left in it is part of the state that trials compare.
+    /// Requests to it are subject to the same faults as those to the API server, and its entries
+    /// are part of the state that is compared.
     pub fn external(&self, name: &str) -> External {
         External {
             gateway: self.gateway.clone(),

@@ -1,4 +1,5 @@
-//! Sea trials for Kubernetes controllers: does a controller converge, whatever happens?
+//! Sea trials for Kubernetes controllers: tests that a controller converges under crashes, lost
+//! responses, conflicts and stale watches.
 //!
 //! ```no_run
 //! # use kube::CustomResource;
@@ -16,11 +17,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! A check runs a story, such as "create, scale, delete, recreate", once without faults. Then it runs
-//! the story again under faults that a real API server and network can produce, one at a time: a
-//! crash before and after each write, a lost answer, a competing writer, a watch that is late, cut or
-//! expired, an impatient user. Whenever the world comes to rest, its state has to equal that of the
-//! reference.
+//! A check runs a story, such as "create, scale, delete, recreate", once without faults. Then it
+//! runs the story again under faults that a real API server and network can produce, one at a time:
+//! a crash before and after each write, a lost response, a competing writer, a watch that is late,
+//! cut or expired, an impatient user. Whenever the cluster becomes idle, its state has to equal
+//! that of the run without faults, the *reference*.
 //!
 //! ```text
 //!                    ┌── story: users ──┐
@@ -34,23 +35,25 @@
 //! - The *feed* carries list and watch responses. Events are late or lost there.
 //! - A *process* is one run of the controller's function. It crashes and is started again.
 //!
-//! Planners decide which faults to try, and oracles what is wrong. Both are functions of recorded
-//! traces. Each scenario has a thread, a paused clock and an API server of its own, so it needs
-//! no real waiting and replays from its token.
+//! Planners decide which faults to try, and oracles decide whether a run is correct. Both are pure
+//! functions of recorded traces. Each scenario has its own thread, paused clock and API server, so
+//! it never waits in real time and replays from its token.
 //!
 //! The crate is new and experimental: its API, faults and oracles may change.
 //!
 //! # Determinism
 //!
-//! Scenarios replay exactly if the controller takes the time and randomness from [`Cx`] and no order
-//! from a hash map. A controller that behaves differently each time is reported with the first request
-//! that differs, and is tried all the same; its scenarios count as failed only if they fail again.
+//! Scenarios replay exactly if the controller takes time and randomness from [`Cx`] and does not
+//! depend on the iteration order of a hash map. A nondeterministic controller is reported with the
+//! first request that differs between two runs. It is tested all the same, but its scenarios count
+//! as failed only if they fail twice.
 //!
 //! # Quiescence
 //!
-//! A controller under trial may have timers of its own, so "at rest" means that nothing was committed
-//! for a while of virtual time. The reference waits for 15 minutes. Scenarios wait for seconds if they
-//! already are where the reference was, and for up to [`within`](Check::within) if they are not.
+//! The controller under test may have timers of its own, so the cluster counts as idle once no
+//! write was committed for some virtual time: 15 minutes in the reference. In a scenario, a few
+//! seconds are enough if its state already equals the reference; otherwise the scenario waits for
+//! up to [`within`](Check::within).
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -62,10 +65,10 @@ mod cx;
 mod gateway;
 mod hub;
 mod oracles;
+mod permissions;
 mod plan;
 mod process;
 mod report;
-mod rights;
 mod run;
 mod runner;
 mod shrink;
@@ -82,9 +85,9 @@ pub use self::{
         request::{ResourceName, Target, Verb},
     },
     oracles::{Oracle, Violation},
+    permissions::Permissions,
     plan::{Fault, Pace, Plan, Point, TokenError},
     report::{Failure, Report},
-    rights::Rights,
     story::Story,
     trace::{Abort, Checkpoint, Commit, Delivery, Mark, Request, Restless, Trace},
     view::View,

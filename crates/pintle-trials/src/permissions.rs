@@ -1,4 +1,4 @@
-//! The rights that a controller uses, compared with those it has.
+//! The permissions that a controller uses, compared with those it has.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,14 +11,14 @@ use crate::{gateway::request::Verb, trace::Trace};
 
 /// Verbs by group and resource, as a Role lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rights {
+pub struct Permissions {
     used: BTreeMap<(String, String), BTreeSet<&'static str>>,
 }
 
-impl Rights {
-    /// Returns the rights that the requests of a trace need.
+impl Permissions {
+    /// Returns the permissions that the requests of a trace need.
     pub(crate) fn of(trace: &Trace) -> Self {
-        let mut rights = Self::default();
+        let mut permissions = Self::default();
         for request in &trace.requests {
             let target = &request.target;
             if target.verb == Verb::Other || target.resource.group == "external" {
@@ -29,13 +29,13 @@ impl Rights {
                 resource = format!("{resource}/{}", target.subresource);
             }
             let key = (target.resource.group.clone(), resource);
-            rights
+            permissions
                 .used
                 .entry(key)
                 .or_default()
                 .insert(target.verb.as_str());
         }
-        rights
+        permissions
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -53,7 +53,8 @@ impl Rights {
         rules.collect()
     }
 
-    /// Compares with the rules of a Role: what is used but not allowed, and allowed but not used.
+    /// Compares the permissions with the rules of a Role. Returns those that are used but not
+    /// granted, and those that are granted but not used.
     pub(crate) fn compare(&self, rules: &Value) -> (Vec<String>, Vec<String>) {
         let mut missing = Vec::new();
         for ((group, resource), verbs) in &self.used {
@@ -134,18 +135,20 @@ fn name(verb: &str, group: &str, resource: &str) -> String {
 mod tests {
     use super::*;
 
-    fn used() -> Rights {
-        let mut rights = Rights::default();
+    fn used() -> Permissions {
+        let mut permissions = Permissions::default();
         let key = |group: &str, resource: &str| (group.to_owned(), resource.to_owned());
-        rights.used.insert(key("", "pods"), ["get", "list"].into());
-        rights
+        permissions
+            .used
+            .insert(key("", "pods"), ["get", "list"].into());
+        permissions
             .used
             .insert(key("e.com", "webs/status"), ["patch"].into());
-        rights
+        permissions
     }
 
     #[test]
-    fn missing_and_unused_rights_are_found() {
+    fn missing_and_unused_permissions_are_found() {
         let rules = json!([
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
             {"apiGroups": ["e.com"], "resources": ["*"], "verbs": ["*"]},

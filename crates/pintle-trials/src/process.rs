@@ -23,7 +23,7 @@ use crate::{
 
 /// How long a crashed process takes to come back.
 const RESTART: Duration = Duration::from_secs(1);
-/// How often a process may end by itself before the trial gives up.
+/// How often a process may exit on its own before the scenario is aborted.
 const EXITS: usize = 8;
 /// The user that the controller acts as.
 pub(crate) const USER: &str = "system:serviceaccount:default:controller";
@@ -100,7 +100,7 @@ pub(crate) async fn supervise(
                 process.session.sever();
                 exits += 1;
                 let why = panic.unwrap_or_else(|| "its future completed".to_owned());
-                hub.record.lock().mark(format!("process {id} ends: {why}"));
+                hub.record.lock().mark(format!("process {id} exits: {why}"));
                 if exits > EXITS {
                     hub.give_up(Abort::CrashLoop(exits, why));
                     return;
@@ -116,7 +116,7 @@ pub(crate) async fn supervise(
 fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
     let session = Session::new(id);
     hub.record.lock().mark(format!("process {id} starts"));
-    // The rights that the controller uses are recorded and compared with its Role afterwards.
+    // The permissions that the controller uses are recorded and compared with its Role afterwards.
     let user = User::new(USER).group("system:masters");
     let gateway = Gateway {
         hub: Arc::clone(hub),

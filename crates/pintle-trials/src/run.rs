@@ -1,12 +1,13 @@
-//! Runs one scenario: a fresh cluster, the story, the faults of a plan, and the state at rest.
+//! Runs one scenario: plays the story in a fresh cluster, injects the faults of a plan, and records
+//! the state whenever the cluster is idle.
 //!
-//! # Rest
+//! # Quiescence
 //!
-//! The clock is paused, so tokio advances it only when no task can run. The world is at rest when
-//! nothing was committed for a while and no fault is under way. In the reference run "a while" is
-//! long enough for every timer a controller is likely to have. Under a fault it is short at first: if
-//! the state already equals the reference, there is nothing to wait for. Only if it differs does the
-//! run wait longer, up to the time in which a controller has to converge.
+//! The clock is paused, so tokio advances it only when no task can run. The cluster is idle once
+//! nothing was committed for a while and no fault is in progress. In the reference, "a while" is
+//! longer than any timer that a controller is likely to have. Under faults it is short at first,
+//! because there is nothing to wait for if the state already equals the reference. Only if it
+//! differs does the run wait longer, up to the time within which the controller has to converge.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,25 +30,25 @@ use crate::{
     trace::{Abort, Checkpoint, Restless, Trace},
 };
 
-/// How long nothing may change before a reference counts as at rest.
+/// How long nothing may change before the cluster of a reference counts as idle.
 const LONG_REST: Duration = Duration::from_secs(15 * 60);
-/// The same for a run whose state can be compared.
+/// The same for a run that is compared with the reference.
 const SHORT_REST: Duration = Duration::from_secs(5);
 /// The same at the end of the story.
 const LAST_REST: Duration = Duration::from_secs(40);
 /// The time between two steps of a rapid story.
 const GAP: Duration = Duration::from_millis(7);
-/// How long the reference is watched at the end.
+/// How long the idle reference is observed at the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a world may take to come to rest, beyond the rest itself.
+/// How long the cluster may take to become idle, not counting the idle time itself.
 const RESTLESS: Duration = Duration::from_secs(20 * 60);
 
-/// How often the world is looked at on its way to rest.
+/// How often to check whether the cluster is idle.
 const LOOK: Duration = Duration::from_secs(60);
-/// How many changes a world may take to come to rest.
+/// How many changes the cluster may take to become idle.
 const CHANGES: u64 = 1000;
 
-/// What all scenarios of a check share.
+/// The state shared by all scenarios of a check.
 pub(crate) struct Setup {
     pub(crate) factory: Factory,
     pub(crate) crds: Vec<Value>,
@@ -64,7 +65,7 @@ pub(crate) struct Setup {
 pub(crate) struct Expected {
     /// By step.
     pub(crate) steps: BTreeMap<usize, Arc<State>>,
-    /// After the user deleted what the story is about at this step.
+    /// After the user deleted the object of the story at this step.
     pub(crate) absent: BTreeMap<usize, Arc<State>>,
     /// Earlier states of objects, as merge patches, by object.
     pub(crate) edits: BTreeMap<String, Value>,
@@ -73,9 +74,9 @@ pub(crate) struct Expected {
 /// How thorough a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Waits for a long rest after every step.
+    /// Waits for a long idle time after every step.
     Patient,
-    /// As `Patient`, and watches the world at rest for a day and through a restart.
+    /// Like `Patient`, and also observes the idle cluster for a day and through a restart.
     Thorough,
     /// Compares with the expected states.
     Trial,
@@ -98,7 +99,7 @@ pub(crate) fn scenario(
     let mut trace = match runtime {
         Ok(runtime) => {
             let trace = runtime.block_on(drive(setup, steps, plan, expected, limit, depth));
-            // Tasks that are dropped with the runtime may panic in turn; that says nothing.
+            // Ignore panics in tasks that are dropped with the runtime.
             let panics = process::take_panics();
             process::collect_panics();
             drop(runtime);
@@ -142,7 +143,7 @@ async fn drive(
         tokio::select! {
             biased;
             () = hub.abort.cancelled() => {}
-            () = driver.tell() => {}
+            () = driver.play() => {}
         }
     }
     hub.abort.cancel();
@@ -160,7 +161,7 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// Installs CRDs, namespaces and what the story presupposes.
+    /// Installs CRDs, namespaces and the objects that the story requires.
     async fn prepare(&self) -> Result<(), String> {
         let json = "application/json";
         for crd in &self.setup.crds {
@@ -206,8 +207,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Tells the story.
-    async fn tell(&self) {
+    /// Plays the story.
+    async fn play(&self) {
         if !self.setup.always.is_empty() {
             let (hub, always) = (Arc::clone(&self.hub), self.setup.always.clone());
             tokio::task::spawn_local(watch_always(hub, always));
@@ -220,7 +221,7 @@ impl Driver<'_> {
                 continue;
             }
             let last = self.is_last();
-            self.rest(last).await;
+            self.wait_until_idle(last).await;
             if self.hub.is_waiting_for_step() && !last {
                 continue;
             }
@@ -228,7 +229,7 @@ impl Driver<'_> {
         }
         self.hub.lift(true);
         if self.plan.pace == Pace::Rapid {
-            self.rest(true).await;
+            self.wait_until_idle(true).await;
             self.checkpoint().await;
         }
         self.drift().await;
@@ -242,8 +243,8 @@ impl Driver<'_> {
         record.ended || record.step + 1 == self.hub.steps.len()
     }
 
-    /// Waits until the world is at rest.
-    async fn rest(&self, last: bool) {
+    /// Waits until the cluster is idle.
+    async fn wait_until_idle(&self, last: bool) {
         let quiet = match self.depth {
             Depth::Trial if last => LAST_REST,
             Depth::Trial => SHORT_REST,
@@ -306,7 +307,7 @@ impl Driver<'_> {
                     late,
                     deleted: record.ended,
                 };
-                record.mark(format!("at rest after step {step}"));
+                record.mark(format!("idle after step {step}"));
                 record.trace.checkpoints.push(checkpoint);
                 return;
             }
@@ -370,7 +371,7 @@ impl Driver<'_> {
         stale
     }
 
-    /// Lets another user delete or change objects of the controller at rest.
+    /// Deletes or changes objects of the controller in the idle cluster, as another user.
     async fn drift(&self) {
         for (i, (fault, point)) in self.plan.faults.iter().enumerate() {
             let Point::End(id) = point else {
@@ -405,24 +406,24 @@ impl Driver<'_> {
                     record.mark(format!("{} {id} (fault)", fault.name()));
                     record.trace.fired[i] = true;
                 }
-                self.rest(false).await;
+                self.wait_until_idle(false).await;
                 self.checkpoint().await;
             }
         }
     }
 
-    /// Watches a world at rest for a day, then through a restart.
+    /// Observes the idle cluster for a day, then through a restart.
     async fn watch_rest(&self) {
-        self.watch_for("24 hours at rest", sleep(DAY)).await;
+        self.watch_for("24 idle hours", sleep(DAY)).await;
         let process = {
             let record = self.hub.record.lock();
             let requests = record.trace.requests.iter();
             requests.map(|request| request.process).max()
         };
         if let Some(process) = process {
-            self.hub.record.lock().mark("restart at rest");
+            self.hub.record.lock().mark("restart while idle");
             let _ = self.hub.signals.send(Signal::Crash(process));
-            self.watch_for("a restart at rest", sleep(Duration::from_secs(120)))
+            self.watch_for("a restart while idle", sleep(Duration::from_secs(120)))
                 .await;
         }
     }
@@ -447,7 +448,7 @@ impl Driver<'_> {
                 count,
             });
         }
-        // Only the story is compared and planned on.
+        // Comparisons and plans use only the story, so drop what follows it.
         record.trace.requests.truncate(before);
     }
 }

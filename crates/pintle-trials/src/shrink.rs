@@ -56,16 +56,16 @@ pub(crate) fn shrink(
     // Fewer steps, the last ones first.
     if is_shrinkable(&best.0) {
         let mut steps: Vec<usize> = (0..original).collect();
-        // What comes after the step at which it was found.
-        let told = best.1.step.map_or(original, |step| step + 1);
-        if told < original {
+        // Drop the steps after the one at which it was found.
+        let played = best.1.step.map_or(original, |step| step + 1);
+        if played < original {
             let plan = Plan {
-                steps: steps[..told].to_vec(),
+                steps: steps[..played].to_vec(),
                 ..best.0.clone()
             };
             if let Some(violation) = attempt(&plan, &best.1) {
                 best = (plan, violation);
-                steps.truncate(told);
+                steps.truncate(played);
             }
         }
         let mut i = steps.len();
@@ -88,8 +88,8 @@ pub(crate) fn shrink(
     }
     let (plan, violation) = best;
     let (trace, _) = baseline.judge(check, &plan);
-    let told = baseline.steps_of(check, &plan);
-    let mut failure = Failure::new(plan, violation, trace, &told);
+    let played = baseline.steps_of(check, &plan);
+    let mut failure = Failure::new(plan, violation, trace, &played);
     failure.shrunk_from = original;
     failure
 }

@@ -1,7 +1,8 @@
-//! What happened in one scenario: requests, deliveries, steps of the story and states at rest.
+//! The record of one scenario: requests, deliveries, steps of the story and states of the idle
+//! cluster.
 //!
-//! Planners and oracles are functions of traces. A trace holds no times of the machine, only virtual
-//! ones, so equal runs have equal traces.
+//! Planners and oracles are functions of traces. A trace holds virtual times only, so equal runs
+//! have equal traces.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +20,22 @@ pub struct Trace {
     pub requests: Vec<Request>,
     /// Watch events that were delivered to the controller.
     pub deliveries: Vec<Delivery>,
-    /// What the world did: steps, crashes, restarts, faults.
+    /// Everything else that happened: steps, crashes, restarts, faults.
     pub marks: Vec<Mark>,
-    /// The states at rest.
+    /// The states of the idle cluster.
     pub checkpoints: Vec<Checkpoint>,
     /// Why the scenario ended early, if it did.
     pub aborted: Option<Abort>,
     /// Panics that did not end the process.
     pub panics: Vec<String>,
-    /// Which faults of the plan took effect.
+    /// Which faults of the plan were injected.
     pub fired: Vec<bool>,
-    /// Changes the controller made after everything was at rest, with the reason they were watched.
+    /// Changes that the controller made in the idle cluster, with the period in which it was
+    /// observed.
     pub restless: Vec<Restless>,
-    /// Changes of a competing writer that the controller overwrote without reading them.
+    /// Changes of the competing writer that the controller overwrote without reading them.
     pub overwritten: Vec<String>,
-    /// Predicates of the user that did not hold.
+    /// Conditions of the user that did not hold.
     pub unmet: Vec<String>,
     /// Virtual time at the end.
     pub ended: Duration,
@@ -42,7 +44,7 @@ pub struct Trace {
 /// A request of the controller.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What it asked for.
+    /// The parsed request.
     pub target: Target,
     /// Its stable name.
     pub fingerprint: String,
@@ -56,7 +58,7 @@ pub struct Request {
     pub at: Duration,
     /// The body.
     pub body: Bytes,
-    /// The status code, if there was an answer.
+    /// The status code, if there was a response.
     pub status: Option<u16>,
     /// The objects it changed.
     pub commits: Vec<Commit>,
@@ -107,7 +109,7 @@ pub struct Delivery {
     pub fault: Option<String>,
 }
 
-/// Something the world did.
+/// Something that happened outside the controller.
 #[derive(Debug, Clone)]
 pub struct Mark {
     /// When.
@@ -118,10 +120,10 @@ pub struct Mark {
     pub text: String,
 }
 
-/// The state at rest after a step.
+/// The state of the idle cluster after a step.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// The step after which the world came to rest.
+    /// The step after which the cluster became idle.
     pub step: usize,
     /// When.
     pub at: Duration,
@@ -129,16 +131,16 @@ pub struct Checkpoint {
     pub state: Arc<State>,
     /// Statuses that do not describe the current generation.
     pub stale_status: Vec<String>,
-    /// How long it took beyond a normal settling.
+    /// How long it took to converge, beyond the usual wait.
     pub late: Duration,
-    /// Whether a fault deleted what the story is about.
+    /// Whether a fault deleted the object of the story.
     pub deleted: bool,
 }
 
-/// Changes of the controller in a world at rest.
+/// Changes that the controller made in an idle cluster.
 #[derive(Debug, Clone)]
 pub struct Restless {
-    /// What was watched: `24 hours at rest`, `a restart at rest`.
+    /// The observed period: `24 idle hours`, `a restart while idle`.
     pub during: &'static str,
     /// The requests that changed something.
     pub requests: Vec<String>,
@@ -167,7 +169,7 @@ impl Trace {
         self.checkpoints.last()
     }
 
-    /// Returns whether every fault of the plan took effect.
+    /// Returns whether every fault of the plan was injected.
     pub fn is_fired(&self) -> bool {
         self.fired.iter().all(|fired| *fired)
     }

@@ -1,5 +1,5 @@
-//! An object is replaced without the version it was read at (infinispan-operator#2166). What another
-//! client wrote in between is lost.
+//! The controller replaces an object without a `resourceVersion` (infinispan-operator#2166), and so
+//! overwrites concurrent changes of other clients.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use pintle_trials::Cx;
 
 use crate::kit::{self, Outcome, Shop};
 
-/// Clears the version.
+/// Clears the `resourceVersion`.
 pub async fn broken(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, true).await
@@ -18,7 +18,7 @@ pub async fn broken(cx: Cx) {
     .await;
 }
 
-/// Sends the version, and reads again if it is outdated.
+/// Sends the `resourceVersion`, and retries on a conflict.
 pub async fn repaired(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, false).await

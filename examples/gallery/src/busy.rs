@@ -1,5 +1,5 @@
-//! While the controller is busy it ignores new input (pingcap/tidb-operator#4946). A crash while busy,
-//! and it ignores everything.
+//! The controller ignores changes while an operation is in progress (pingcap/tidb-operator#4946).
+//! If it crashes during the operation, it ignores all further changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::kit::{self, Outcome, Shop};
 
-/// Returns early while the phase says that there is work in progress.
+/// Returns early while the phase is `Progressing`.
 pub async fn broken(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, true).await
@@ -18,7 +18,7 @@ pub async fn broken(cx: Cx) {
     .await;
 }
 
-/// Goes on with the work.
+/// Continues the operation.
 pub async fn repaired(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, false).await

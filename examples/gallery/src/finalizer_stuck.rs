@@ -1,5 +1,5 @@
-//! The cleanup fails if what it deletes is already gone (kubernetes#108645). A crash between the
-//! cleanup and the removal of the finalizer leaves the object stuck in deletion.
+//! The cleanup fails if the object it deletes is already gone (kubernetes#108645). A crash between
+//! the cleanup and the removal of the finalizer leaves the object stuck in deletion.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::kit::{self, Shop};
 
 const FINALIZER: &str = "gallery.example.com/page";
 
-/// Takes "not found" as a failure.
+/// Treats "not found" as a failure.
 pub async fn broken(cx: Cx) {
     run(cx, false).await;
 }
 
-/// Takes "not found" as done.
+/// Treats "not found" as success.
 pub async fn repaired(cx: Cx) {
     run(cx, true).await;
 }

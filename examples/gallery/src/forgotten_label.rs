@@ -1,4 +1,4 @@
-//! Labels are merged into the child and never removed (k8ssandra/cass-operator#330).
+//! The controller merges labels into the child and never removes any (k8ssandra/cass-operator#330).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn labelled(shop: &Shop) -> Value {
     child
 }
 
-/// Patches with a merge.
+/// Sends a merge patch.
 pub async fn broken(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         let maps = kit::api::<ConfigMap>(&shop, &cx);
@@ -34,7 +34,7 @@ pub async fn broken(cx: Cx) {
     .await;
 }
 
-/// Applies, which removes what is no longer there.
+/// Uses server-side apply, which removes labels that are no longer set.
 pub async fn repaired(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         kit::apply::<ConfigMap>(&shop, &cx, &labelled(&shop)).await?;

@@ -1,5 +1,5 @@
-//! A reconcile makes two writes, but looks only at the first to decide whether there is work
-//! (rabbitmq/cluster-operator#782). A crash in between leaves the second undone for ever.
+//! A reconcile makes two writes, but checks only the first to decide whether there is work
+//! (rabbitmq/cluster-operator#782). After a crash in between, the second write is never made.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What the controllers of the gallery share: a kind, and a controller around a reconcile function.
+//! Shared by the controllers of the gallery: a custom resource, and a controller around a reconcile
+//! function.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 /// The field manager of every write.
 pub const MANAGER: &str = "shop";
 
-/// What the reconcile functions return.
+/// The result of the reconcile functions.
 pub type Outcome = Result<Action, ReconcileError>;
 
 /// The desired state.
@@ -47,18 +48,18 @@ pub struct ShopSpec {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShopStatus {
-    /// What the controller is doing.
+    /// The phase of the current operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// When the controller looked at the shop.
+    /// When the controller checked the shop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
-    /// What the shop has outside the cluster.
+    /// The external resource of the shop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
-/// Returns the shop that the trials are about.
+/// Returns the shop that the tests create.
 pub fn shop() -> Shop {
     let spec = ShopSpec {
         page: "hello".to_owned(),

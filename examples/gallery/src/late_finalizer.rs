@@ -1,5 +1,5 @@
-//! The finalizer is stored after what it protects was created (outscale#917). A deletion in between
-//! leaks it.
+//! The controller creates an external resource before it stores the finalizer (outscale#917). A
+//! deletion in between leaks the resource.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Bugs that controllers have had, each as a small controller with the bug and one without.
+//! Bugs that real controllers have had, each as a small controller with the bug and one without it.
 //!
-//! The shapes come from public reports; the code is new. Every module has `broken` and `repaired`,
-//! which differ only in the bug. `tests/gallery.rs` runs the trials on both.
+//! The bugs come from public issue reports; the code is new. Every module has `broken` and
+//! `repaired`, which differ only in the bug. `tests/gallery.rs` runs the trials on both.
 
 #![allow(clippy::missing_panics_doc, reason = "examples")]
 

@@ -1,5 +1,5 @@
-//! Children are recognised by their names instead of their owner. Objects of others that are named alike
-//! are deleted.
+//! The controller recognizes its children by name prefix instead of owner reference, and so deletes
+//! similarly named objects of other users.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::kit::{self, Outcome, Shop};
 
-/// Deletes what starts with the shop's name.
+/// Deletes objects whose names start with the shop's name.
 pub async fn broken(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, false).await
@@ -22,7 +22,7 @@ pub async fn broken(cx: Cx) {
     .await;
 }
 
-/// Deletes what the shop owns.
+/// Deletes objects that the shop owns.
 pub async fn repaired(cx: Cx) {
     kit::run(cx, |shop: Arc<Shop>, cx: Context| async move {
         sync(&shop, &cx, true).await

@@ -1,4 +1,4 @@
-//! The child has no owner, and nothing deletes it with the shop.
+//! The child has no owner reference, so it is not deleted with the shop.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::kit::{self, Shop};
 
-/// Leaves the reference out.
+/// Omits the owner reference.
 pub async fn broken(cx: Cx) {
     run(cx, false).await;
 }
 
-/// Sets it.
+/// Sets the owner reference.
 pub async fn repaired(cx: Cx) {
     run(cx, true).await;
 }

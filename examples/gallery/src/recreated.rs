@@ -1,5 +1,5 @@
-//! What was handled is remembered by name and generation (kube-rs/kube#1830). An object that was deleted
-//! and created again looks handled.
+//! The controller remembers reconciled objects by name and generation (kube-rs/kube#1830), and so
+//! skips an object that was deleted and recreated.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,8 @@ async fn run(cx: Cx, key: fn(&Shop) -> String) {
             let exists = cx.lister::<ConfigMap>()?.get(cx.key()).is_some();
             let generation = shop.metadata.generation;
             let known = handled.lock().get(&key(&shop)) == Some(&generation);
-            // A missing child is restored in any case, unless the garbage collector is at work.
+            // A missing child is always restored, unless the garbage collector is still deleting
+            // the old one.
             if known && (exists || key(&shop) == shop.name_any()) {
                 return Ok(Action::await_change());
             }

@@ -1,5 +1,5 @@
-//! A child's kind is not watched (noobaa/noobaa-operator#2078). If somebody deletes or changes the
-//! child, nothing restores it.
+//! The controller does not watch the kind of its child (noobaa/noobaa-operator#2078). If another
+//! client deletes or changes the child, it is not restored.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The controller applies without force (wasmCloud/wadm-operator#140). Once somebody else has set one of
-//! its fields, every apply is a conflict.
+//! The controller applies without force (wasmCloud/wadm-operator#140). Once another client has set
+//! one of its fields, every apply fails with a conflict.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
-//! Trials find every bug of the gallery, and none in its repair.
+//! Checks find every bug of the gallery, and no bug in the repaired controllers.
 //!
-//! Each pair of twins is tried under the faults that matter to its bug. The number of scenarios
-//! bounds the tests, not the time they take.
+//! Each pair of controllers runs under the faults that trigger its bug. The tests are bounded by
+//! the number of scenarios, not by time.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use gallery::kit::{Shop, shop};
 use pintle_trials::{Check, Cx, Oracle, Story, check};
 
-/// Creates the shop, changes everything, sets it back, and recreates it.
+/// Creates the shop, changes all of its fields, resets them, and recreates the shop.
 fn story() -> Story {
     let mut changed = shop();
     changed.spec.page = String::from("welcome");

@@ -10,14 +10,14 @@ use crate::canonical::Snapshot;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// An owner as a reference names it: group, kind, name, UID.
+/// An owner, as named by an owner reference: group, kind, name, UID.
 type Owner<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// Returns what the garbage collector does in this state.
+/// Returns the writes of the garbage collector in this state.
 pub(super) fn acts(snapshot: &Snapshot) -> Vec<Act> {
     let owned = |(_, object): &(_, &Value)| object["metadata"]["ownerReferences"].is_array();
     let waits = |object: &Value| {

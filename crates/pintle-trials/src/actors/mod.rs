@@ -1,9 +1,10 @@
-//! The rest of the cluster: a garbage collector, and something that makes workloads ready.
+//! Simulates the rest of the cluster: a garbage collector, and controllers that make workloads
+//! ready.
 //!
-//! Controllers wait for Pods to run, claims to be bound and Deployments to become available, and rely
-//! on the garbage collector. Running the loops of a whole cluster in every scenario would take longer
-//! than the scenario. These actors are functions from the state to the next writes, and run only when
-//! something was committed.
+//! Controllers wait for Pods to run, claims to be bound and Deployments to become available, and
+//! rely on the garbage collector. Running the control loops of a whole cluster would take longer
+//! than the scenario itself. These actors are functions from the state to the next writes, and run
+//! only after a commit.
 
 mod garbage;
 mod workloads;
@@ -95,7 +96,7 @@ pub(crate) async fn run(hub: Arc<Hub>, with_workloads: bool) {
 
 async fn perform(hub: &Hub, acts: Vec<Act>) {
     for act in acts {
-        // Conflicts and missing objects are normal: the next commit brings the next try.
+        // Conflicts and missing objects are normal: the actors run again after the next commit.
         let _ = hub
             .call(act.method, &act.path, act.content, act.body.as_ref())
             .await;

@@ -45,7 +45,7 @@ fn foreground_deletion_waits_for_dependents() {
     web["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     web["metadata"]["finalizers"] = json!(["foregroundDeletion", "mine"]);
     let acts = garbage::acts(&snapshot(&[web.clone(), child("Web", "u1")]));
-    assert_eq!(acts.len(), 1, "deletes the dependent only");
+    assert_eq!(acts.len(), 1, "only the dependent is deleted");
     assert_eq!(acts[0].method, Method::DELETE);
     let acts = garbage::acts(&snapshot(&[web]));
     assert_eq!(

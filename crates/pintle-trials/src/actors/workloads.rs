@@ -1,5 +1,6 @@
-//! Kubelets and the controllers of workloads, as far as a controller under trial can tell: Pods run,
-//! claims are bound, Deployments become available, `StatefulSet`s have Pods, Jobs complete.
+//! Simulates kubelets and workload controllers, as far as the controller under test can observe
+//! them: Pods run, claims are bound, Deployments become available, `StatefulSet`s get Pods, Jobs
+//! complete.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Act, path_of, text};
 use crate::{canonical::Snapshot, gateway::request::ResourceName};
 
-/// Returns what happens to workloads in this state.
+/// Returns the writes of kubelets and workload controllers in this state.
 pub(super) fn acts(snapshot: &Snapshot) -> Vec<Act> {
     let mut acts = Vec::new();
     for (resource, list) in &snapshot.lists {

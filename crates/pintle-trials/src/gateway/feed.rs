@@ -1,8 +1,8 @@
-//! The feed: watch events on their way to a controller, and the place where they are late or lost.
+//! The feed delivers watch events to the controller. Faults delay events or end watches here.
 //!
-//! The server's stream is split into events. Each gets a name and may be delayed, or end the stream.
-//! What a client sees is always what some real API server could have sent: events of one resource
-//! keep their order, and none is lost without the watch ending.
+//! The server's stream is split into events. Each event gets a name, and a fault may delay it or
+//! end the stream before it. A client only ever sees what a real API server could have sent: events
+//! of one resource stay in order, and none is lost unless the watch ends.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -129,7 +129,7 @@ impl Feed {
                 hub.travel(revision);
                 session.sever();
                 hub.record.lock().mark(format!(
-                    "process {} crashes; the next one reads the past (fault)",
+                    "process {} crashes; the next one reads stale state (fault)",
                     session.id
                 ));
                 let _ = hub.signals.send(Signal::Crash(session.id));
@@ -169,13 +169,13 @@ impl Feed {
         if let Some((revision, until)) = hub.past()
             && revision > 0
         {
-            // The API server that lags behind does not send newer events yet.
+            // The lagging API server does not send newer events yet.
             sleep_until(until + Duration::from_millis(1)).await;
         }
         self.gateway.session.alive(&hub).await;
     }
 
-    /// Names the event, and returns the fault that waits for it.
+    /// Names the event, and returns the fault that is armed for it.
     fn fault_of(&self, line: &[u8]) -> Option<Fault> {
         let fingerprint = self.fingerprint(line)?;
         let mut record = self.gateway.hub.record.lock();

@@ -1,4 +1,4 @@
-//! The gateway: the only way from a controller to the server, and the place where requests fail.
+//! The gateway between the controller and the server. Faults in requests are injected here.
 //!
 //! ```text
 //! controller ─► request ─► latency ─► fault before? ─► server ─► fault after? ─► latency ─► answer
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A request of a crashed process never returns: first the process is cut off, then its futures are
-//! dropped. In the other order, code in `Drop` would still reach the server, which no crash does.
+//! dropped. In the other order, code in `Drop` could still reach the server, which is impossible
+//! after a real crash.
 
 pub(crate) mod feed;
 pub(crate) mod request;
@@ -62,7 +63,7 @@ impl Session {
         })
     }
 
-    /// Cuts the process off from the world.
+    /// Disconnects the process.
     pub(crate) fn sever(&self) {
         self.severed.store(true, Ordering::Relaxed);
     }
@@ -71,7 +72,7 @@ impl Session {
         self.severed.load(Ordering::Relaxed)
     }
 
-    /// Returns if the process is still connected, and never otherwise.
+    /// Returns at once if the process is connected, and never otherwise.
     pub(crate) async fn alive(&self, hub: &Hub) {
         if self.is_severed() || hub.abort.is_cancelled() {
             std::future::pending::<()>().await;
@@ -198,7 +199,7 @@ impl Gateway {
         (call, hot)
     }
 
-    /// Applies a fault that comes before the server.
+    /// Applies a fault that takes effect before the request reaches the server.
     async fn before(&self, call: &Call) -> Result<Option<Answer>, BoxError> {
         match call.fault {
             Some(Fault::CrashBefore) => {
@@ -215,7 +216,7 @@ impl Gateway {
         }
     }
 
-    /// Applies a fault that comes after the server.
+    /// Applies a fault that takes effect after the server has responded.
     async fn after(&self, call: &Call) -> Result<(), BoxError> {
         match call.fault {
             Some(Fault::CrashAfter) => {
@@ -257,7 +258,7 @@ impl Gateway {
         Ok(answer)
     }
 
-    /// Points a list that accepts any version at the past, while that is visible.
+    /// Redirects a list that accepts any version to an older state, while stale reads are enabled.
     fn redirect(&self, target: &Target, mut parts: http::request::Parts) -> http::request::Parts {
         if target.verb != Verb::List {
             return parts;
@@ -278,7 +279,7 @@ impl Gateway {
         parts
     }
 
-    /// Remembers generated names, and whether a blind write dropped what a rival wrote.
+    /// Records generated names, and whether an unconditional write overwrote a change of the rival.
     fn learn(&self, call: &Call, status: StatusCode, body: &[u8]) {
         let rival = matches!(call.fault, Some(Fault::Rival(_)));
         if !(status.is_success() && (call.target.verb == Verb::Create || rival)) {
@@ -301,7 +302,7 @@ impl Gateway {
         }
     }
 
-    /// Sends a request to something outside the cluster through the same faults.
+    /// Sends a request to an external service, subject to the same faults.
     pub(crate) async fn external<T>(
         &self,
         verb: Verb,
@@ -341,7 +342,7 @@ impl Gateway {
     }
 }
 
-/// A failed request to something outside the cluster.
+/// A failed request to an external service.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct ExternalError(String);
@@ -377,7 +378,7 @@ fn plain(code: u16, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// Returns the answer of a server that refuses a request.
+/// Returns the response of a server that refuses a request.
 fn refusal(code: u16) -> Answer {
     let (reason, message) = match code {
         403 => ("Forbidden", "exceeded quota"),

@@ -1,10 +1,10 @@
-//! Reads what a request asks for from its method and path.
+//! Parses a request: its verb, resource and object, from the method, path and body.
 
 use std::fmt;
 
 use http::{Method, Uri};
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     /// Reads one object.
@@ -71,10 +71,10 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// What a request is about.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
     /// The resource.
     pub resource: ResourceName,
@@ -86,12 +86,12 @@ pub struct Target {
     pub name: String,
     /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// Whether a list accepts any version, so that a lagging server may answer from the past.
+    /// Whether a list accepts any version, so that a lagging server may return an older state.
     pub any_version: bool,
 }
 
 impl Target {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn read(method: &Method, uri: &Uri, body: &[u8]) -> Self {
         let mut parts: Vec<&str> = uri.path().split('/').filter(|it| !it.is_empty()).collect();
         let query = uri.query().unwrap_or_default();
@@ -154,7 +154,7 @@ impl Target {
         target
     }
 
-    /// Returns whether faults and oracles leave this resource alone: events are lossy by design, and
+    /// Returns whether faults and oracles ignore this resource: events are lossy by design, and
     /// leases and reviews are not state.
     pub fn is_bookkeeping(&self) -> bool {
         is_bookkeeping(&self.resource)

@@ -1,4 +1,4 @@
-//! What happens to watches and to the server.
+//! Faults of watches and of the server: delays, disconnects, restarts, stale reads.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Hub {
         }
     }
 
-    /// Returns whether a feed stays away until the next step.
+    /// Returns whether a feed stays disconnected until the next step.
     pub(crate) fn is_waiting_for_step(&self) -> bool {
         let record = self.record.lock();
         record.away.values().any(|away| away.after_step.is_some())
@@ -87,7 +87,7 @@ impl Hub {
         self.record.lock().expired.remove(resource)
     }
 
-    /// Takes the API server away for ten seconds and drops its watch history.
+    /// Stops the API server for ten seconds and drops its watch history.
     pub(crate) fn restart_server(&self) {
         {
             let mut record = self.record.lock();
@@ -104,7 +104,7 @@ impl Hub {
         until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Makes the past visible to lists that accept any version.
+    /// Answers lists that accept any version from the state at `revision`, for ten seconds.
     pub(crate) fn travel(&self, revision: u64) {
         let mut record = self.record.lock();
         record.past = Some((revision, Instant::now() + Duration::from_secs(10)));

@@ -1,5 +1,4 @@
-//! The world of one scenario: the server, the record of what happens, and the faults that wait for
-//! their point.
+//! The shared state of one scenario: the server, the record of events, and the armed faults.
 //!
 //! Everything runs on one thread under a paused clock. The record is behind a lock only because the
 //! client's futures must be `Send`; no code of the user runs while it is held.
@@ -43,16 +42,16 @@ use crate::{
 /// The virtual date on which every scenario starts.
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// Who makes the request that is being polled.
+/// The origin of the request that is being polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The controller, with the index of the request in the trace.
     Controller(usize),
     /// Users, the garbage collector, kubelets.
-    World,
+    Cluster,
 }
 
-/// What the gateway tells the supervisor of processes.
+/// A message from the gateway to the supervisor of processes.
 #[derive(Debug)]
 pub(crate) enum Signal {
     /// The process crashed; start another one.
@@ -68,7 +67,7 @@ pub(crate) struct Hub {
     pub(crate) steps: Vec<Step>,
     /// Wakes the actors of the cluster after a commit.
     pub(crate) committed: Arc<Notify>,
-    /// Wakes the check of what must always hold.
+    /// Wakes the check of the conditions that must always hold.
     pub(crate) checked: Arc<Notify>,
     /// Wakes disconnected feeds.
     back: Notify,
@@ -101,7 +100,7 @@ impl Hub {
                 fired: vec![false; plan.faults.len()],
                 ..Trace::default()
             },
-            current: Origin::World,
+            current: Origin::Cluster,
             seen: BTreeMap::new(),
             armed: plan
                 .faults
@@ -178,7 +177,7 @@ impl Hub {
         Duration::from_millis(1 + self.rng.below(if long { 400 } else { 6 }))
     }
 
-    /// Sends a request of the world and returns the answer.
+    /// Sends a request of a user or an actor and returns the response.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -197,7 +196,9 @@ impl Hub {
         };
         let target = Target::read(request.method(), request.uri(), b"{}");
         self.learn_version(&target);
-        let (status, bytes) = self.send(Origin::World, self.admin.clone(), request).await;
+        let (status, bytes) = self
+            .send(Origin::Cluster, self.admin.clone(), request)
+            .await;
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
@@ -245,7 +246,7 @@ impl Hub {
         self.abort.cancel();
     }
 
-    /// Returns how long the world has been at rest, or `None` if something is pending.
+    /// Returns how long the cluster has been idle, or `None` if something is pending.
     pub(crate) fn quiet(&self) -> Option<Duration> {
         let record = self.record.lock();
         let now = Instant::now();
@@ -253,7 +254,7 @@ impl Hub {
         settled.then(|| now - record.last_commit.max(record.busy_until))
     }
 
-    /// Returns the current state of everything that was touched.
+    /// Returns the current objects of all kinds that were written.
     pub(crate) async fn snapshot(&self) -> Snapshot {
         let (dirty, versions) = {
             let mut record = self.record.lock();

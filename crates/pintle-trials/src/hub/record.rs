@@ -1,4 +1,5 @@
-//! What a scenario remembers, and the faults that wait for their point.
+//! The mutable state of a scenario: its trace so far, and the faults that have not been injected
+//! yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,7 +21,7 @@ use crate::{
     trace::{Commit, Mark, Trace},
 };
 
-/// A fault that waits for its point.
+/// An armed fault.
 #[derive(Debug)]
 pub(super) struct Armed {
     pub(super) fault: Fault,
@@ -35,7 +36,7 @@ pub(super) struct Away {
     pub(super) after_step: Option<usize>,
 }
 
-/// The mutable part of the world.
+/// The mutable state of a scenario.
 pub(crate) struct Record {
     pub(super) start: Instant,
     pub(crate) trace: Trace,
@@ -56,7 +57,7 @@ pub(crate) struct Record {
     pub(crate) limit: usize,
     pub(crate) step: usize,
     pub(super) next_step: usize,
-    /// The user deleted the object for good; the rest of the story is void.
+    /// The user deleted the object for good; the rest of the story is skipped.
     pub(crate) ended: bool,
     pub(super) generated: BTreeMap<String, String>,
     pub(super) desired: BTreeMap<String, Desired>,
@@ -123,7 +124,7 @@ impl Record {
         self.trace.marks.push(mark);
     }
 
-    /// Keeps the world from counting as at rest for a while.
+    /// Prevents the cluster from counting as idle for a while.
     pub(crate) fn busy_for(&mut self, duration: Duration) {
         self.busy_until = self.busy_until.max(Instant::now() + duration);
     }
@@ -146,7 +147,7 @@ impl Record {
             .unwrap_or_else(|| name.to_owned())
     }
 
-    /// Returns the fault of this point, if one is armed.
+    /// Returns the fault that is armed for this point, if any.
     pub(crate) fn fault(&mut self, event: bool, fingerprint: &str, nth: u32) -> Option<Fault> {
         for (i, armed) in self.armed.iter_mut().enumerate() {
             let (expected, from) = match &armed.point {

@@ -1,4 +1,4 @@
-//! What users do, and a competing writer.
+//! The actions of users and of a competing writer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -116,7 +116,7 @@ impl Hub {
         Ok(false)
     }
 
-    /// Deletes what the story is about, for good.
+    /// Deletes the object of the story for good.
     pub(crate) async fn user_delete(self: &Arc<Self>) {
         let object = {
             let mut record = self.record.lock();
@@ -127,7 +127,7 @@ impl Hub {
             record.mark(format!("user: delete {} (fault)", object.title()));
             object
         };
-        // Other objects of the story stay; the state is compared with one that was reached slowly.
+        // Other objects of the story stay; the state is compared with that of the paced reference.
         self.retry_if_needed(Step::Delete(object)).await;
     }
 
@@ -163,7 +163,7 @@ impl Hub {
         let number = {
             let mut record = self.record.lock();
             record.rivals += 1;
-            record.mark("rival: touches the object (fault)");
+            record.mark("rival: changes the object (fault)");
             record.rivals
         };
         let namespace = target.namespace.as_deref();

@@ -1,7 +1,7 @@
-//! The oracles: what is wrong with a trace.
+//! The oracles: decide whether the trace of a run is correct.
 //!
-//! Each is a function of traces. Those of the reference need no fault; the others compare a run under
-//! faults with the reference.
+//! Each oracle is a pure function of traces. Some judge a reference on its own; the others compare
+//! a run under faults with the reference.
 
 mod reference;
 mod trial;
@@ -14,43 +14,44 @@ pub(crate) use self::{
 };
 use crate::{canonical::Difference, gateway::request::Verb, trace::Trace};
 
-/// What a trial checks.
+/// A property that a check verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Oracle {
     /// Every run reaches the state of the reference.
     SameEnd,
-    /// The state depends on what is desired now, not on what was before.
+    /// The state depends only on the objects that users want now, not on earlier ones.
     PathFree,
-    /// Nothing is written at rest, for a day.
-    AtRest,
-    /// A restart at rest writes nothing.
+    /// An idle controller writes nothing for a day.
+    Quiescent,
+    /// A restart of an idle controller writes nothing.
     Idempotent,
-    /// Nothing of a deleted object is left behind.
+    /// No child outlives the object it was created for.
     NoOrphan,
     /// Deletions complete.
     NoStuck,
-    /// Objects of others are left alone.
+    /// The controller does not change objects of other users.
     OwnOnly,
-    /// `status.observedGeneration` equals `metadata.generation` at rest.
+    /// `status.observedGeneration` equals `metadata.generation` once the cluster is idle.
     StatusTrue,
-    /// Nothing is deleted that the reference keeps; claims, Secrets and namespaces least of all.
+    /// No object is deleted more often than in the reference.
     NoExtraDelete,
-    /// Changes of other writers are not overwritten unseen.
+    /// Changes of other writers are not overwritten without being read.
     NoLostUpdate,
-    /// Requests do not repeat without a pause.
+    /// Requests are not repeated in a tight loop.
     NoHotLoop,
-    /// The process does not keep ending.
+    /// The process does not exit again and again.
     NoCrashLoop,
     /// No task panics.
     NoPanic,
     /// Two runs end in the same state.
     Deterministic,
-    /// Predicates of the user.
+    /// The conditions of the user hold.
     User,
-    /// The story can be told.
+    /// Every step of the story can be applied.
     Story,
-    /// A replayed fault still has a point to happen at.
+    /// A replayed fault can still be injected: the controller still sends the request it applies
+    /// to.
     Vanished,
 }
 
@@ -60,7 +61,7 @@ impl Oracle {
         match self {
             Self::SameEnd => "same-end",
             Self::PathFree => "path-free",
-            Self::AtRest => "at-rest",
+            Self::Quiescent => "quiescent",
             Self::Idempotent => "idempotent",
             Self::NoOrphan => "no-orphan",
             Self::NoStuck => "no-stuck",
@@ -85,7 +86,7 @@ impl fmt::Display for Oracle {
     }
 }
 
-/// Something that is wrong.
+/// A violation of an oracle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The oracle that found it.
@@ -129,7 +130,7 @@ impl Violation {
     }
 }
 
-/// Kinds that hold what cannot be made again.
+/// Kinds whose objects hold data that cannot be recreated.
 const PRECIOUS: [&str; 4] = [
     "persistentvolumeclaims",
     "persistentvolumes",

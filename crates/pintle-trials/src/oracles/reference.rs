@@ -10,7 +10,7 @@ use crate::{
     trace::{Abort, Request, Trace},
 };
 
-/// Judges a reference by itself.
+/// Judges a reference on its own.
 pub(crate) fn judge(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Violation> {
     let mut found = aborted(trace);
     if !found.is_empty() {
@@ -35,11 +35,11 @@ pub(super) fn aborted(trace: &Trace) -> Vec<Violation> {
         ),
         Some(Abort::CrashLoop(count, why)) => Violation::new(
             Oracle::NoCrashLoop,
-            format!("the process ended {count} times by itself: {why}"),
+            format!("the process exited {count} times on its own: {why}"),
         ),
         Some(Abort::Restless(minutes)) => Violation::new(
-            Oracle::AtRest,
-            format!("the world did not come to rest within {minutes} minutes"),
+            Oracle::Quiescent,
+            format!("the cluster was not idle within {minutes} minutes"),
         ),
         Some(Abort::Story(why)) => Violation::new(Oracle::Story, why.clone()),
         Some(Abort::Vanished) => Violation::new(
@@ -50,13 +50,13 @@ pub(super) fn aborted(trace: &Trace) -> Vec<Violation> {
     vec![violation]
 }
 
-/// The controller writes although nothing changes.
+/// The controller writes although nothing has changed.
 fn restless(trace: &Trace) -> Vec<Violation> {
     let violation = |restless: &crate::trace::Restless| {
         let oracle = if restless.during.contains("restart") {
             Oracle::Idempotent
         } else {
-            Oracle::AtRest
+            Oracle::Quiescent
         };
         let what = restless.requests.join(", ");
         let times = restless.count;
@@ -82,7 +82,7 @@ fn stuck(trace: &Trace) -> Vec<Violation> {
     Vec::new()
 }
 
-/// Something the controller made outlives what it was made for.
+/// A child outlives the object it was created for.
 fn orphans(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Violation> {
     let of_story = |resource: &ResourceName| {
         steps
@@ -105,8 +105,8 @@ fn orphans(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Violation> {
         .map(|it| format!("{}/{}/{}", it.kind.resource, it.namespace, it.name))
         .collect();
     for checkpoint in &trace.checkpoints {
-        let told = (checkpoint.step + 1).min(steps.len());
-        if told == 0 || !all_deleted(&steps[..told]) {
+        let played = (checkpoint.step + 1).min(steps.len());
+        if played == 0 || !all_deleted(&steps[..played]) {
             continue;
         }
         for (title, id) in &checkpoint.state.ids {
@@ -143,7 +143,7 @@ fn status(trace: &Trace) -> Vec<Violation> {
     Vec::new()
 }
 
-/// Compares the state after a path with the state of a fresh world.
+/// Compares the state after a path with the state of a fresh cluster.
 pub(crate) fn fresh(path: &State, fresh: &State, step: usize) -> Option<Violation> {
     let found = differences(fresh, path, Compare::PathFree);
     let mut violation = Violation::differing(Oracle::PathFree, step, found)?;
@@ -151,7 +151,7 @@ pub(crate) fn fresh(path: &State, fresh: &State, step: usize) -> Option<Violatio
     Some(violation)
 }
 
-/// Compares the requests of two runs. Returns the first that differs, in words.
+/// Compares the requests of two runs. Returns a description of the first difference.
 pub(crate) fn same_requests(a: &Trace, b: &Trace) -> Result<(), String> {
     let writes = |trace: &'_ Trace| -> Vec<Request> {
         let counts =

@@ -19,7 +19,7 @@ fn state(port: u16) -> Arc<State> {
     Arc::new(state)
 }
 
-fn at_rest(state: Arc<State>) -> Trace {
+fn idle(state: Arc<State>) -> Trace {
     Trace {
         checkpoints: vec![Checkpoint {
             step: 0,
@@ -52,8 +52,8 @@ fn judge(trace: &Trace) -> Vec<Violation> {
 
 #[test]
 fn other_end_is_found() {
-    assert_eq!(judge(&at_rest(state(80))), []);
-    let found = judge(&at_rest(state(81)));
+    assert_eq!(judge(&idle(state(80))), []);
+    let found = judge(&idle(state(81)));
     assert_eq!(found[0].oracle, Oracle::SameEnd);
     assert_eq!(found[0].text, "Service d/web  spec.port: want 80, got 81");
 }
@@ -62,21 +62,21 @@ fn other_end_is_found() {
 fn vanished_points_are_not_judged() {
     let trace = Trace {
         aborted: Some(Abort::Vanished),
-        ..at_rest(state(81))
+        ..idle(state(81))
     };
     assert_eq!(judge(&trace), []);
 }
 
 #[test]
 fn stale_status_is_found() {
-    let mut trace = at_rest(state(80));
+    let mut trace = idle(state(80));
     trace.checkpoints[0].stale_status.push("Web a".to_owned());
     assert_eq!(judge(&trace)[0].oracle, Oracle::StatusTrue);
 }
 
 #[test]
 fn panics_of_crashed_processes_do_not_count() {
-    let mut trace = at_rest(state(80));
+    let mut trace = idle(state(80));
     trace.panics.push("oops".to_owned());
     assert_eq!(judge(&trace)[0].oracle, Oracle::NoPanic);
     trace.marks.push(crate::trace::Mark {
@@ -88,19 +88,19 @@ fn panics_of_crashed_processes_do_not_count() {
 }
 
 #[test]
-fn changes_at_rest_are_found() {
+fn changes_while_idle_are_found() {
     let restless = |during| Restless {
         during,
         requests: vec!["patch/webs/d/a/status".to_owned()],
         count: 288,
     };
     let trace = Trace {
-        restless: vec![restless("24 hours at rest"), restless("a restart at rest")],
-        ..at_rest(state(80))
+        restless: vec![restless("24 idle hours"), restless("a restart while idle")],
+        ..idle(state(80))
     };
     let found = judge_reference(&trace, &[], &[]);
     let oracles: Vec<Oracle> = found.iter().map(|it| it.oracle).collect();
-    assert_eq!(oracles, [Oracle::AtRest, Oracle::Idempotent]);
+    assert_eq!(oracles, [Oracle::Quiescent, Oracle::Idempotent]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn user_faults_may_delete_more() {
         crate::plan::Pace::Paced,
     );
     assert_eq!(
-        judge_trial(&plan, &expected(), &BTreeMap::new(), &at_rest(state(80))),
+        judge_trial(&plan, &expected(), &BTreeMap::new(), &idle(state(80))),
         []
     );
 }

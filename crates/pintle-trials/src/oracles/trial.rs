@@ -33,7 +33,7 @@ pub(crate) fn judge(
     found
 }
 
-/// A state at rest differs from the reference.
+/// A state of the idle cluster differs from the reference.
 fn same_end(plan: &Plan, expected: &Expected, trace: &Trace) -> Option<Violation> {
     let path_matters = plan.pace == Pace::Rapid || has_user(plan);
     let how = if path_matters {
@@ -73,7 +73,7 @@ fn status(trace: &Trace) -> Option<Violation> {
     })
 }
 
-/// The controller removed something more often than without the fault.
+/// The controller deleted an object more often than without the fault.
 fn extra_deletes(
     plan: &Plan,
     allowed: &BTreeMap<String, usize>,
@@ -109,7 +109,7 @@ fn lost_updates(trace: &Trace) -> Option<Violation> {
     ))
 }
 
-/// A task panicked, and the process went on. Tasks of a process that crashed may.
+/// A task panicked and the process continued. Panics in a crashed process do not count.
 pub(super) fn panics(trace: &Trace) -> Option<Violation> {
     let crashed = trace.marks.iter().any(|mark| mark.text.contains("crashes"));
     let panic = trace.panics.first().filter(|_| !crashed)?;

@@ -1,7 +1,8 @@
-//! The planners: which faults to try, given the trace of a run without any.
+//! The planners: decide which faults to inject, given the trace of a run without faults.
 //!
-//! Each family is a function from the reference to plans. Between two writes of a controller nothing
-//! changes in the cluster, so one crash before and one after each write stand for every crash.
+//! Each family is a function from the reference to plans. Between two writes of a controller
+//! nothing changes in the cluster, so one crash before and one after each write stand for every
+//! crash.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,18 +17,18 @@ use crate::{
 /// A family of faults: a planner over the reference.
 type Planner = fn(&Trace, Pace, &Context) -> Vec<Plan>;
 
-/// What planners know besides the trace.
+/// The input of planners besides the trace.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Context {
     /// The number of steps of the story.
     pub(crate) steps: usize,
     /// Steps that apply an object, rather than delete one.
     pub(crate) applies: Vec<usize>,
-    /// Objects that the controller made and has to restore, as `resource/namespace/name`.
+    /// Objects that the controller created and has to restore, as `resource/namespace/name`.
     pub(crate) owned: Vec<String>,
-    /// Those of them that have an earlier state to be set back to.
+    /// Those of them with an earlier state to which they can be reset.
     pub(crate) edits: Vec<String>,
-    /// Whether to try errors that a retry does not usually help against.
+    /// Whether to inject errors that a retry does not usually fix.
     pub(crate) terminal_errors: bool,
 }
 
@@ -85,8 +86,8 @@ fn deliveries(trace: &Trace) -> impl Iterator<Item = &Delivery> {
     trace.deliveries.iter().filter(counts)
 }
 
-/// Returns whether the request changed something. Others leave the cluster as it was, so a crash at
-/// one is a crash after the one before.
+/// Returns whether the request changed something. If not, a crash at it equals a crash after the
+/// previous write.
 fn is_effective(request: &Request) -> bool {
     !request.commits.is_empty() || request.target.resource.group == "external"
 }
@@ -112,7 +113,7 @@ pub(crate) fn crashes(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     each(trace, pace, &faults, is_effective)
 }
 
-/// Each write is applied, but its answer gets lost.
+/// Each write is applied, but its response is lost.
 fn lost_answers(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     each(trace, pace, &[Fault::LostAnswer], is_effective)
 }
@@ -127,7 +128,7 @@ fn errors(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
         faults.extend([Fault::Error(403), Fault::Error(422)]);
     }
     let mut plans = each(trace, pace, &faults, is_effective);
-    // Watches that are renewed at rest are not part of a trial, which rests for less time.
+    // Skip watches that are renewed while idle: a scenario is idle for less time.
     let reads = trace
         .requests
         .iter()
@@ -153,7 +154,8 @@ fn rivals(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     })
 }
 
-/// The user goes on right after each write: with the next step, a deletion, or a new start.
+/// The user acts right after each write: applies the next step, deletes the object, or recreates
+/// it.
 fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     let mut plans = Vec::new();
     for request in writes(trace).filter(|request| is_effective(request)) {
@@ -188,7 +190,7 @@ fn cuts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
         .collect()
 }
 
-/// States in between are never seen.
+/// Intermediate states are never observed.
 fn unobserved(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     deliveries(trace)
         .map(|delivery| Plan::single(Fault::Unobserved, on(delivery), pace))
@@ -206,7 +208,7 @@ fn server_restarts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     }
 }
 
-/// A restarted process reads the past. Only processes that accept any version can.
+/// A restarted process reads stale state, which is possible only if its lists accept any version.
 fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     if !trace
         .requests

@@ -1,4 +1,4 @@
-//! Plans: which fault happens where. A plan has a text form, the replay token.
+//! Plans: which faults to inject at which points. The text form of a plan is the replay token.
 //!
 //! ```text
 //! crash-after@patch/configmaps/default/web#1;pace=paced;steps=0,2
@@ -12,15 +12,15 @@ use std::{fmt, time::Duration};
 
 pub use self::token::TokenError;
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fault {
     /// The process crashes before its request reaches the server.
     CrashBefore,
-    /// The process crashes after its request was applied, before the answer arrives.
+    /// The process crashes after its request was applied, before the response arrives.
     CrashAfter,
-    /// The request is applied, but the connection breaks before the answer.
+    /// The request is applied, but the connection breaks before the response.
     LostAnswer,
     /// The server answers with this status code and applies nothing.
     Error(u16),
@@ -44,14 +44,14 @@ pub enum Fault {
     Cut,
     /// The watch ends with 410 Gone before the event.
     Gone,
-    /// The watch ends before the event, and the process is back only after the next change.
+    /// The watch ends before the event and resumes only after the next change.
     Unobserved,
-    /// The process crashes before the event; the next one reads an older state first, as from an API
-    /// server that lags behind.
+    /// The process crashes before the event; the next one reads an older state first, as from an
+    /// API server that lags behind.
     TimeTravel,
-    /// Another user deletes the object when everything is at rest.
+    /// Another user deletes the object once the cluster is idle.
     DriftDelete,
-    /// Another user sets the object back to how it was before.
+    /// Another user resets the object to an earlier state.
     DriftEdit,
 }
 
@@ -80,19 +80,19 @@ impl Fault {
         }
     }
 
-    /// Returns what the fault does, in words.
+    /// Describes the effect of the fault.
     pub fn describe(self) -> String {
         match self {
             Self::CrashBefore => {
                 "the process crashed before this request reached the server".into()
             }
             Self::CrashAfter => "the process crashed right after this request was applied".into(),
-            Self::LostAnswer => "the request was applied, but its answer was lost".into(),
+            Self::LostAnswer => "the request was applied, but its response was lost".into(),
             Self::Error(code) => format!("the server answered {code} once and applied nothing"),
             Self::Errors(code, times) => format!("the server answered {code} {times} times"),
             Self::Refused => "the connection was refused once".into(),
             Self::ServerRestart => {
-                "the API server was away for ten seconds and lost its watch history".into()
+                "the API server was down for ten seconds and lost its watch history".into()
             }
             Self::Rival(1) => "another client changed the object just before this request".into(),
             Self::Rival(times) => {
@@ -112,20 +112,22 @@ impl Fault {
             Self::TimeTravel => {
                 "the process restarted before this event and first read an older state".into()
             }
-            Self::DriftDelete => "another user deleted this object at rest".into(),
-            Self::DriftEdit => "another user set this object back to an earlier state".into(),
+            Self::DriftDelete => {
+                "another user deleted this object while the cluster was idle".into()
+            }
+            Self::DriftEdit => "another user reset this object to an earlier state".into(),
         }
     }
 }
 
-/// Where a fault happens.
+/// The point at which a fault is injected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// At the nth request with this fingerprint.
     Request(String, u32),
     /// At the nth watch event with this fingerprint.
     Event(String, u32),
-    /// When the story is over, at this object: `resource/namespace/name`.
+    /// After the end of the story, at this object: `resource/namespace/name`.
     End(String),
 }
 
@@ -143,10 +145,10 @@ impl fmt::Display for Point {
 /// How fast the steps of a story follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
-    /// The world comes to rest after every step, and its state is compared.
+    /// Each step waits until the cluster is idle, and the state is compared.
     #[default]
     Paced,
-    /// Steps follow each other while the controller is still working.
+    /// Each step follows while the controller is still processing the previous one.
     Rapid,
 }
 
@@ -163,13 +165,13 @@ impl Pace {
 /// A scenario: faults at points, a pace, the steps to run, and the seed of all latencies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Plan {
-    /// What goes wrong, and where.
+    /// The faults, with their points.
     pub faults: Vec<(Fault, Point)>,
-    /// How fast the story goes.
+    /// The pace of the story.
     pub pace: Pace,
     /// The steps to run, by index; all if empty.
     pub steps: Vec<usize>,
-    /// Varies latencies; 0 means fixed ones.
+    /// The seed of random latencies; 0 means fixed latencies.
     pub seed: u64,
 }
 

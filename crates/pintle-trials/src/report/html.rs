@@ -1,6 +1,6 @@
-//! The report as a page of its own: the failing run and the reference side by side.
+//! Renders the report as an HTML page that shows the failing run and the reference side by side.
 //!
-//! One file without scripts or links to other files, so that it can be attached to an issue.
+//! The page is one file without scripts or external resources, so it can be attached to an issue.
 
 use std::{fmt::Write as _, time::Duration};
 

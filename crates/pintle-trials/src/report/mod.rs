@@ -1,4 +1,4 @@
-//! What a check found: as text, and as a page.
+//! The result of a check, rendered as text and as an HTML page.
 
 mod html;
 mod text;
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::{
     oracles::{Oracle, Violation},
+    permissions::Permissions,
     plan::{Pace, Plan, Point},
-    rights::Rights,
     runner::{Options, Stopwatch, baseline::Baseline},
     story::Step,
     trace::{Request, Trace},
@@ -25,24 +25,24 @@ pub struct Report {
     pub scenarios: usize,
     /// How many of them failed.
     pub failed: usize,
-    /// How many were planned but not run, because the budget or the patience for failures ended.
+    /// How many were planned but not run, because the budget was exhausted or enough had failed.
     pub left_out: usize,
-    /// How many faults found no point to happen at.
+    /// How many faults were not injected, because their point did not occur.
     pub vanished: usize,
-    /// How many scenarios each family had.
+    /// The number of scenarios of each family.
     pub families: BTreeMap<String, usize>,
-    /// Some of the failures, the most telling first.
+    /// Some of the failures, the most informative first.
     pub failures: Vec<Failure>,
     /// The first difference between two runs without faults, if there is one.
     pub nondeterministic: Option<String>,
-    /// The longest virtual time a scenario took to converge beyond a normal settling.
+    /// The longest virtual time a scenario took to converge, beyond the usual wait.
     pub slowest: Duration,
-    /// The rights that were used.
-    pub rights: Rights,
-    /// The rights that are missing in the Role.
-    pub missing_rights: Vec<String>,
-    /// The rights of the Role that were not used.
-    pub unused_rights: Vec<String>,
+    /// The permissions that were used.
+    pub permissions: Permissions,
+    /// The permissions that were used but are missing from the Role.
+    pub missing_permissions: Vec<String>,
+    /// The permissions of the Role that were not used.
+    pub unused_permissions: Vec<String>,
     pub(crate) replayed: Option<Plan>,
     pub(crate) notes: Vec<String>,
     pub(crate) regressions: Option<PathBuf>,
@@ -53,19 +53,19 @@ pub struct Report {
 /// A scenario that failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The scenario; its text form replays it.
+    /// The scenario; its text form is the replay token.
     pub plan: Plan,
-    /// What is wrong.
+    /// The violated oracle.
     pub violation: Violation,
-    /// What happened.
+    /// The trace of the run.
     pub trace: Trace,
-    /// What happened without the fault.
+    /// The trace of the reference.
     pub(crate) reference: Option<Trace>,
-    /// The steps of the story, in words.
+    /// Descriptions of the steps of the story.
     pub steps: Vec<String>,
     /// How many steps there were before shrinking.
     pub(crate) shrunk_from: usize,
-    /// Facts that may explain it.
+    /// Facts that may explain the failure.
     pub(crate) why: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Adds what the traces say about the cause.
+    /// Adds facts from the traces that may explain the failure.
     pub(crate) fn explained(mut self, baseline: &Baseline) -> Self {
         let reference = baseline.reference(self.plan.pace);
         self.why = why(&self, reference);
@@ -100,7 +100,7 @@ impl Failure {
     }
 }
 
-/// Returns facts from the traces: which writes of the reference never came, and which came more often.
+/// Returns which writes of the reference were never sent, and which were sent more often.
 fn why(failure: &Failure, reference: &Trace) -> Vec<String> {
     let count = |trace: &Trace| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -156,9 +156,9 @@ impl Report {
             failures: Vec::new(),
             nondeterministic: None,
             slowest: Duration::ZERO,
-            rights: Rights::default(),
-            missing_rights: Vec::new(),
-            unused_rights: Vec::new(),
+            permissions: Permissions::default(),
+            missing_permissions: Vec::new(),
+            unused_permissions: Vec::new(),
             replayed: None,
             notes: options
                 .notes
@@ -173,12 +173,14 @@ impl Report {
         }
     }
 
-    /// Returns whether nothing is wrong.
+    /// Returns whether no scenario failed.
     pub fn is_ok(&self) -> bool {
-        self.failures.is_empty() && self.missing_rights.is_empty() && self.unused_rights.is_empty()
+        self.failures.is_empty()
+            && self.missing_permissions.is_empty()
+            && self.unused_permissions.is_empty()
     }
 
-    /// Returns whether an oracle found something.
+    /// Returns whether this oracle was violated.
     pub fn found(&self, oracle: Oracle) -> bool {
         self.failures.iter().any(|it| it.violation.oracle == oracle)
     }
@@ -206,8 +208,8 @@ impl Report {
         self.notes.push(note);
     }
 
-    pub(crate) fn compare_rights(&mut self, rules: &Value) {
-        (self.missing_rights, self.unused_rights) = self.rights.compare(rules);
+    pub(crate) fn compare_permissions(&mut self, rules: &Value) {
+        (self.missing_permissions, self.unused_permissions) = self.permissions.compare(rules);
     }
 
     pub(crate) fn finished(mut self, watch: &Stopwatch) -> Self {

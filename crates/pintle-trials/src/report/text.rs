@@ -44,7 +44,7 @@ pub(super) fn render(report: &Report) -> String {
         let why = if report.failed > 0 {
             "enough failures were found"
         } else {
-            "the budget ended; raise PINTLE_TRIALS_BUDGET"
+            "the budget was exhausted; raise PINTLE_TRIALS_BUDGET"
         };
         let _ = writeln!(
             out,
@@ -62,20 +62,24 @@ pub(super) fn render(report: &Report) -> String {
     for note in &report.notes {
         let _ = writeln!(out, "  note     {note}");
     }
-    for missing in &report.missing_rights {
+    for missing in &report.missing_permissions {
         let _ = writeln!(
             out,
             "  missing  {missing}: used, but the Role does not allow it"
         );
     }
-    for unused in &report.unused_rights {
+    for unused in &report.unused_permissions {
         let _ = writeln!(
             out,
             "  unused   {unused}: the Role allows it, but no scenario used it"
         );
     }
-    if !report.missing_rights.is_empty() || !report.unused_rights.is_empty() {
-        let _ = writeln!(out, "  minimal role\n{}", indent(&report.rights.to_yaml()));
+    if !report.missing_permissions.is_empty() || !report.unused_permissions.is_empty() {
+        let _ = writeln!(
+            out,
+            "  minimal role\n{}",
+            indent(&report.permissions.to_yaml())
+        );
     }
     if let Some(file) = &report.regressions {
         let _ = writeln!(out, "  kept     {} (runs first next time)", file.display());

@@ -1,4 +1,4 @@
-//! What scenarios are compared with: runs without faults.
+//! The baseline of a check: runs without faults, which scenarios are compared with.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     trace::Trace,
 };
 
-/// Runs without faults, and what follows from them.
+/// Runs without faults, and the data derived from them.
 pub(crate) struct Baseline {
     paced: Trace,
     rapid: Trace,
@@ -64,7 +64,7 @@ impl Baseline {
         });
         report.scenarios += 3;
         for trace in [&paced, &again, &rapid] {
-            report.rights.merge(&super::rights_of(trace));
+            report.permissions.merge(&super::permissions_of(trace));
         }
         let mut found = judge_reference(&paced, steps, &check.setup.given);
         let mut deterministic = true;
@@ -114,12 +114,16 @@ impl Baseline {
             limit,
             deterministic,
         };
-        baseline.worlds(check, report)?;
+        baseline.compare_fresh(check, report)?;
         Ok(baseline)
     }
 
-    /// Compares with fresh worlds, and with one in which others have similar objects.
-    fn worlds(&mut self, check: &Arc<Check>, report: &mut Report) -> Result<(), Vec<Failure>> {
+    /// Compares with fresh clusters, and with one in which other users have similar objects.
+    fn compare_fresh(
+        &mut self,
+        check: &Arc<Check>,
+        report: &mut Report,
+    ) -> Result<(), Vec<Failure>> {
         let steps = check.steps();
         let mut found = Vec::new();
         let mut known: BTreeMap<String, Arc<State>> = BTreeMap::new();
@@ -177,7 +181,7 @@ impl Baseline {
         self.bystanders(check, report)
     }
 
-    /// Runs the story next to objects of others that look like the controller's.
+    /// Runs the story next to objects of other users that look like the controller's.
     fn bystanders(&self, check: &Arc<Check>, report: &mut Report) -> Result<(), Vec<Failure>> {
         let Some(end) = self.paced.end() else {
             return Ok(());
@@ -240,7 +244,7 @@ impl Baseline {
         }
     }
 
-    /// Returns what planners need to know.
+    /// Returns the input of the planners.
     pub(crate) fn context(&self, check: &Check) -> Context {
         let applies = check.steps().iter().enumerate();
         Context {
@@ -268,7 +272,7 @@ impl Baseline {
         self.limit.max(LIMIT + LIMIT_PER_STEP * steps)
     }
 
-    /// Returns the steps that a plan tells.
+    /// Returns the steps that a plan runs.
     #[allow(
         clippy::unused_self,
         reason = "belongs to the other questions about a plan"
@@ -317,7 +321,7 @@ impl Baseline {
         }
     }
 
-    /// Returns what the controller did to objects of others.
+    /// Returns the changes that the controller made to objects of other users.
     #[allow(clippy::unused_self, reason = "belongs to the other judgements")]
     pub(crate) fn foreign(&self, check: &Check, trace: &Trace) -> Option<Violation> {
         let given = &check.setup.given;
@@ -439,13 +443,13 @@ fn merge_of(now: &Value, then: &Value) -> Option<Value> {
             let changes: serde_json::Map<String, Value> = changes.collect();
             (!changes.is_empty()).then(|| changes.into())
         }
-        // Lists may be merged by key, and then only their owner can take an element away.
+        // Lists may be merged by key, in which case only an element's owner can remove it.
         (Value::Array(_), _) | (_, Value::Array(_) | Value::Null) => None,
         _ => Some(then.clone()),
     }
 }
 
-/// Returns the objects that the controller made and would be expected to restore.
+/// Returns the objects that the controller created and is expected to restore.
 fn owned(trace: &Trace, steps: &[Step]) -> Vec<String> {
     let of_story = |resource: &ResourceName| {
         steps

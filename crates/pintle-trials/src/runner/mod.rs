@@ -1,7 +1,7 @@
 //! Runs a check: references first, then scenarios on all cores until the budget ends.
 //!
 //! ```text
-//! regressions ─► references ─► fresh worlds, bystanders ─► single faults ─► pairs ─► seeds ─► report
+//! regressions ─► references ─► fresh clusters, bystanders ─► single faults ─► pairs ─► seeds ─► report
 //! ```
 
 pub(crate) mod baseline;
@@ -18,9 +18,9 @@ use self::{baseline::Baseline, pool::Pool};
 use crate::{
     Check, Report,
     oracles::{Oracle, Violation, judge_trial},
+    permissions::Permissions,
     plan::{Fault, Pace, Plan, families},
     report::Failure,
-    rights::Rights,
     run::{Depth, scenario},
     shrink,
     trace::{Abort, Trace},
@@ -61,7 +61,7 @@ pub(crate) fn run(mut check: Check) -> Report {
     let pool = Pool::new(&check, &baseline, &watch);
     let known = regressions::load(&check.options);
     let again = pool.run(known, "regressions");
-    // A point that is gone says that the controller changed, not that it is right.
+    // If its point no longer occurs, the controller has changed, but the bug may still be there.
     let gone = again.outcomes.iter().filter(|it| it.vanished).count();
     if gone > 0 {
         report.note(format!(
@@ -122,7 +122,7 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
         *report.families.entry(family).or_default() += 1;
         report.vanished += usize::from(outcome.vanished);
         report.slowest = report.slowest.max(outcome.late);
-        report.rights.merge(&outcome.rights);
+        report.permissions.merge(&outcome.permissions);
     }
     let mut failures: Vec<_> = batch
         .outcomes
@@ -141,7 +141,7 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
         kept.push((plan, violation));
     }
     for (i, (plan, violation)) in kept.into_iter().enumerate() {
-        // Shrinking takes time; the first few are what people look at.
+        // Shrinking takes time, so only the first few failures are shrunk.
         let failure = if report.failures.is_empty() && i == 0 {
             shrink::shrink(check, baseline, plan, violation)
         } else {
@@ -155,7 +155,7 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
 fn finish(check: &Check, mut report: Report, watch: &Stopwatch) -> Report {
     regressions::save(&check.options, &mut report);
     if let Some(role) = &check.options.role {
-        report.compare_rights(role);
+        report.compare_permissions(role);
     }
     let mut report = report.finished(watch);
     report.write_page(&check.options);
@@ -214,7 +214,7 @@ impl Baseline {
     }
 }
 
-/// Returns whether a plan can be told with fewer steps.
+/// Returns whether a plan also works with fewer steps.
 pub(crate) fn is_shrinkable(plan: &Plan) -> bool {
     !plan
         .faults
@@ -222,6 +222,6 @@ pub(crate) fn is_shrinkable(plan: &Plan) -> bool {
         .any(|(fault, _)| matches!(fault, Fault::DriftEdit | Fault::UserNext))
 }
 
-pub(crate) fn rights_of(trace: &Trace) -> Rights {
-    Rights::of(trace)
+pub(crate) fn permissions_of(trace: &Trace) -> Permissions {
+    Permissions::of(trace)
 }

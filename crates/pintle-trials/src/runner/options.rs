@@ -1,4 +1,4 @@
-//! What a check is asked to do, by its builder and by the environment.
+//! The settings of a check, from its builder and from environment variables.
 
 use std::{
     collections::BTreeSet,
@@ -51,7 +51,7 @@ impl Options {
             seed: variable("SEED")
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(1),
-            // With a budget of its own, a run uses what is left of it.
+            // If a budget is set explicitly, random combinations use the rest of it.
             seeds: seeds.unwrap_or(if budget.is_some() { u64::MAX / 2 } else { 0 }),
             pairs: budget.is_some(),
             terminal_errors: false,

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{baseline::Baseline, options::Stopwatch};
-use crate::{Check, oracles::Violation, plan::Plan, rights::Rights, trace::Abort};
+use crate::{Check, oracles::Violation, permissions::Permissions, plan::Plan, trace::Abort};
 
 /// How many failures end a batch early.
 const ENOUGH: usize = 6;
@@ -20,9 +20,9 @@ pub(crate) struct Outcome {
     pub(crate) plan: Plan,
     pub(crate) violation: Option<Violation>,
     pub(crate) vanished: bool,
-    /// The longest time a state took beyond a normal settling.
+    /// The longest time a state took to converge, beyond the usual wait.
     pub(crate) late: Duration,
-    pub(crate) rights: Rights,
+    pub(crate) permissions: Permissions,
 }
 
 impl Outcome {
@@ -97,7 +97,7 @@ impl<'a> Pool<'a> {
         let (trace, found) = self.baseline.judge(self.check, plan);
         let mut violation = found.into_iter().next();
         if violation.is_some() && !self.baseline.deterministic {
-            // One bad run of a controller that behaves differently each time proves little.
+            // A single failure of a nondeterministic controller proves little.
             let again = (0..2).filter(|_| !self.baseline.judge(self.check, plan).1.is_empty());
             if again.count() == 0 {
                 violation = None;
@@ -113,12 +113,12 @@ impl<'a> Pool<'a> {
                 .map(|it| it.late)
                 .max()
                 .unwrap_or_default(),
-            rights: super::rights_of(&trace),
+            permissions: super::permissions_of(&trace),
         }
     }
 }
 
-/// A line on the terminal that says how far a batch is.
+/// A line on the terminal that shows the progress of a batch.
 struct Progress<'a> {
     what: &'a str,
     total: usize,

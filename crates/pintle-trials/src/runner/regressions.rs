@@ -1,4 +1,4 @@
-//! Failures that were found before. They run first.
+//! Failures that earlier runs found. They run first.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

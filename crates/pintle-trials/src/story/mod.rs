@@ -1,4 +1,4 @@
-//! Stories: what users do to the cluster while the controller runs.
+//! Stories: the actions of users while the controller runs.
 
 pub(crate) mod walk;
 
@@ -118,10 +118,10 @@ impl Desired {
     }
 }
 
-/// One thing a user does.
+/// One action of a user.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// Creates the object, or changes it to this.
+    /// Creates the object, or updates it to this state.
     Apply(Desired, String),
     /// Deletes the object.
     Delete(Desired),
@@ -144,7 +144,7 @@ impl Step {
     }
 }
 
-/// What users do, step by step.
+/// The actions of users, step by step.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -171,7 +171,7 @@ impl Story {
         Self::default()
     }
 
-    /// Creates the object, or changes everything but its status to this.
+    /// Creates the object, or updates everything except its status to this state.
     pub fn apply<K>(mut self, object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -208,8 +208,8 @@ impl Story {
     }
 }
 
-/// Merges what a user wants into the live object: everything but metadata and status is replaced;
-/// labels and annotations that the user had set and no longer wants are removed.
+/// Merges the desired object of a user into the live one. Everything except metadata and status is
+/// replaced; labels and annotations that the user set before and no longer wants are removed.
 pub(crate) fn merged(live: &Value, before: Option<&Value>, desired: &Value) -> Value {
     let mut next = desired.clone();
     next["metadata"] = live["metadata"].clone();

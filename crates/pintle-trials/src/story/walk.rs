@@ -1,9 +1,10 @@
 //! Derives a story from one object and the schema of its kind.
 //!
-//! Create it; change its properties one after the other; set them all back at once; delete it;
-//! create it again. Integers go up and down, booleans flip, enums take another value, maps and labels
-//! gain a key, optional properties appear. Going back removes what was added, which is where
-//! controllers leave things behind. Values that the API server refuses are left out.
+//! The story creates the object, changes its properties one at a time, resets all of them at once,
+//! deletes the object and creates it again. Integers go up and down, booleans flip, enums take
+//! another value, maps and labels gain a key, optional properties appear. Resetting the object
+//! removes what was added, which is where controllers tend to leave children behind. Values that
+//! the API server refuses are skipped.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ pub(crate) struct Change {
     pub(crate) path: Vec<String>,
     /// The new value.
     pub(crate) value: Value,
-    /// Lower comes first.
+    /// Changes with a lower rank come first.
     rank: u8,
 }
 
@@ -53,7 +54,7 @@ fn schema_of<'a>(crd: &'a Value, version: &str) -> Option<&'a Value> {
     Some(&version["schema"]["openAPIV3Schema"])
 }
 
-/// Returns changes of the object's properties, the most telling first.
+/// Returns changes of the object's properties, the most useful first.
 pub(crate) fn changes(object: &Desired, crd: Option<&Value>) -> Vec<Change> {
     let mut found = Vec::new();
     let none = Value::Null;
@@ -178,7 +179,7 @@ fn absent(schema: &Value, fields: &Map<String, Value>, path: &[String], found: &
     }
 }
 
-/// Returns another text of the same shape.
+/// Returns a different string of the same shape.
 fn other_text(text: &str) -> Option<String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0

@@ -1,4 +1,4 @@
-//! Controllers of every make converge, and do not if they have a bug.
+//! Controllers written with any framework converge, and fail the check if they have a bug.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -30,14 +30,15 @@ fn short() -> Story {
     Story::new().apply(&web()).apply(&changed).delete(&changed)
 }
 
-/// Nothing was left out, and few faults found no point: in a hurry, timing moves some requests.
+/// Asserts that no scenario was skipped, and that most faults were injected: in a rapid story,
+/// timing shifts some requests.
 fn assert_mostly_hit(report: &Report) {
     let planned: usize = report.families.values().sum();
     assert_eq!(report.left_out, 0, "{report}");
     assert!(report.vanished * 4 < planned, "{report}");
 }
 
-/// kube-runtime's controller, as its documentation shows it.
+/// A controller written with kube-runtime, as in its documentation.
 async fn of_kube_runtime(cx: Cx) {
     let client = cx.client();
     let all = watcher::Config::default;
@@ -54,7 +55,7 @@ async fn of_kube_runtime(cx: Cx) {
         .await;
 }
 
-/// Pintle's controller.
+/// A controller written with Pintle.
 async fn of_pintle(cx: Cx) {
     let informers = InformerFactory::new(cx.client()).rng(cx.rng());
     let reconcile = |web: Arc<Web>, cx: Context| async move {
@@ -71,7 +72,7 @@ async fn of_pintle(cx: Cx) {
         .await;
 }
 
-/// A loop without any framework: a watch, and a look at everything every minute.
+/// A loop without a framework: a watch, and a full reconcile every minute.
 async fn by_hand(cx: Cx) -> Result<(), watcher::Error> {
     let client = cx.client();
     let webs = Api::<Web>::all(client.clone());
@@ -131,9 +132,9 @@ fn hand_written_loop_converges() {
 
 /// Proves trials/one-line.
 #[test]
-#[should_panic(expected = "at-rest")]
+#[should_panic(expected = "quiescent")]
 fn one_line_fails_with_a_report() {
-    // Writes at every look.
+    // Writes in every reconcile.
     converges(
         |cx: Cx| async move {
             let maps = Api::<ConfigMap>::namespaced(cx.client(), "default");
@@ -199,9 +200,9 @@ fn predicates_of_the_user_are_checked() {
     assert!(report.found(Oracle::User), "{report}");
 }
 
-/// Proves trials/rights.
+/// Proves trials/permissions.
 #[test]
-fn rights_are_compared_with_the_role() {
+fn permissions_are_compared_with_the_role() {
     let folder = tempdir().unwrap();
     let rules = json!([
         {"apiGroups": ["example.com"], "resources": ["webs"], "verbs": ["list", "watch", "delete"]},
@@ -215,12 +216,12 @@ fn rights_are_compared_with_the_role() {
         .try_run();
     assert!(!report.is_ok(), "{report}");
     assert_eq!(
-        report.unused_rights,
+        report.unused_permissions,
         ["delete webs.example.com"],
         "{report}"
     );
-    assert_eq!(report.missing_rights, ["patch services"], "{report}");
-    let smallest = report.rights.to_yaml();
+    assert_eq!(report.missing_permissions, ["patch services"], "{report}");
+    let smallest = report.permissions.to_yaml();
     let of_maps = "resources: [\"configmaps\"]\n  verbs: [list, patch, watch]";
     assert!(smallest.contains(of_maps), "{smallest}");
 }

@@ -1,4 +1,4 @@
-//! Scenarios of the kit itself.
+//! Tests of the crate itself, on small controllers.
 
 mod kinds_of_controllers;
 mod rare_faults;

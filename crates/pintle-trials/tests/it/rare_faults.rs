@@ -1,4 +1,4 @@
-//! Faults that need a controller of a certain kind, or have to be asked for.
+//! Faults that need a certain kind of controller, or have to be enabled.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ fn changed() -> Web {
     changed
 }
 
-/// Keeps the ConfigMap of each Web. Does not notice if somebody else changes it.
+/// Maintains the ConfigMap of each Web. Does not notice changes by other clients.
 async fn keep_pages(client: Client, webs: watcher::Config) {
     let reconcile = |web: Arc<Web>, client: Arc<Client>| async move {
         let maps = Api::<ConfigMap>::namespaced((*client).clone(), "default");

@@ -1,4 +1,4 @@
-//! Failures are shrunk, kept and replayed.
+//! Failures are shrunk, stored and replayed.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A Web keeps a ConfigMap with its page and a Service.
+//! The custom resource of these tests: a Web has a ConfigMap with its page, and a Service.
 
 use std::{sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ pub(crate) async fn sync(web: Arc<Web>, client: Client) -> Result<(), kube::Erro
     Ok(())
 }
 
-/// Returns a check that writes into a folder of its own.
+/// Returns a check that writes into its own folder.
 pub(crate) fn trial<F, R>(folder: &tempfile::TempDir, controller: F) -> Check
 where
     F: Fn(Cx) -> R + Send + Sync + 'static,
