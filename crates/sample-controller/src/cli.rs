@@ -11,7 +11,7 @@ use sample_controller::manifests;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 const ALONE: &str = "
-  sample-controller                                 start an embedded cluster and narrate";
+  sample-controller                                 start an embedded cluster and print each step";
 const EXAMPLES: &str = "
   sample-controller --kubeconfig ~/.kube/config -v  use a cluster with the Foo CRD
   sample-controller --bind 127.0.0.1:8080           serve /metrics, /healthz and /readyz
@@ -27,7 +27,7 @@ fn examples() -> String {
     format!("Examples:{alone}{EXAMPLES}")
 }
 
-/// Keeps one Deployment per Foo.
+/// Maintains one Deployment per Foo.
 ///
 #[cfg_attr(
     feature = "embedded",
@@ -35,8 +35,8 @@ fn examples() -> String {
            it starts an embedded one, installs the Foo CRD, applies an example and prints each step of \
            the reconcile loop."
 )]
-/// On an existing cluster it installs nothing unless asked to. The first Ctrl-C or SIGTERM shuts down
-/// gracefully, the second one exits immediately.
+/// On an existing cluster it installs nothing unless asked to. The first Ctrl-C or SIGTERM shuts
+/// down gracefully, the second one exits immediately.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = examples())]
 pub(crate) struct Cli {

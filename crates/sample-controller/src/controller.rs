@@ -87,7 +87,7 @@ pub enum SyncError {
     Panicked,
 }
 
-/// Returns the rights that the controller needs.
+/// Returns the permissions that the controller needs.
 pub fn rules() -> Rules {
     Rules::new()
         .reads::<Foo>()
@@ -98,7 +98,7 @@ pub fn rules() -> Rules {
         .records_events()
 }
 
-/// Keeps one Deployment per Foo.
+/// Maintains one Deployment per Foo.
 pub struct Controller {
     client: Client,
     clock: Clock,
@@ -286,7 +286,7 @@ impl Controller {
         let foo = self.with_written_status(key, cached.get()?);
         if foo.spec.deployment_name.is_empty() {
             // Not an error: a retry cannot help, and the next update enqueues the Foo again.
-            let message = "spec.deploymentName must name the Deployment to keep";
+            let message = "spec.deploymentName must name the Deployment to manage";
             return self.report(&foo, "MissingDeploymentName", message).await;
         }
 
@@ -348,7 +348,7 @@ impl Controller {
         else {
             return Ok(deployment);
         };
-        // The preconditions make sure that the patch applies to the object we looked at.
+        // The preconditions ensure that the patch applies to the object we compared.
         let patch = Patch::Merge(json!({
             "metadata": { "uid": cached.uid(), "resourceVersion": cached.resource_version() },
             "spec": { "replicas": desired },
@@ -420,8 +420,8 @@ impl Controller {
         Arc::new(foo)
     }
 
-    /// Patches the status subresource if the status differs from the last known one. Returns whether
-    /// that changed the Foo.
+    /// Patches the status subresource if the status differs from the last known one. Returns
+    /// whether that changed the Foo.
     async fn update_foo_status(&self, foo: &Foo, status: FooStatus) -> Result<bool, SyncError> {
         // A CRD that prunes conditions never shows them, and must not be written to forever.
         let pruned = self.prunes_conditions.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `sample-controller` keeps one Deployment per Foo, on any cluster or on an embedded one.
+//! `sample-controller` maintains one Deployment per Foo, on any cluster or on an embedded one.
 
 mod cli;
 #[cfg(feature = "embedded")]
@@ -80,7 +80,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the subcommands that only print.
+/// Runs the subcommands that only print manifests.
 fn print(command: Command) -> anyhow::Result<()> {
     let yaml = match command {
         Command::Crd => serde_saphyr::to_string(&crd::definition())?,
@@ -95,7 +95,7 @@ fn print(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Everything one run shares, whichever cluster it works on.
+/// The settings of one run, on whichever cluster.
 struct Program {
     cli: Cli,
     metrics: Metrics,
@@ -168,7 +168,7 @@ impl Program {
         ran
     }
 
-    /// Serves the validating webhook if asked to. A failure to serve stops the program.
+    /// Serves the validating webhook if it is enabled. An error stops the program.
     fn serve_webhooks(&self) -> anyhow::Result<Option<JoinHandle<Result<(), BoxError>>>> {
         let (Some(address), Some(directory)) =
             (self.cli.webhook_bind, &self.cli.webhook_certificates)

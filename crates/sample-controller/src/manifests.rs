@@ -83,7 +83,7 @@ pub fn objects(placement: &Placement) -> serde_json::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Returns the service account with exactly the rights that the controller needs.
+/// Returns the service account with exactly the permissions that the controller needs.
 pub fn rbac(namespace: &str) -> Manifests {
     let labels = labels().into_iter();
     let account = Account::new(NAME, namespace);

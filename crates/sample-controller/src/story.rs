@@ -1,4 +1,4 @@
-//! Runs the controller on an embedded cluster and narrates what happens.
+//! Runs the controller on an embedded cluster and prints each step.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,5 +1,5 @@
 //! The sample controller on the `Controller` builder: a Foo names a Deployment and a number of
-//! replicas, and the controller keeps such a Deployment.
+//! replicas, and the controller maintains that Deployment.
 //!
 //! It is equivalent to `crates/sample-controller`, which manages informers, a queue and workers
 //! itself, and passes the same scenarios.
@@ -28,7 +28,7 @@ const READY: &str = "Ready";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The Foo names no Deployment.
-    #[error("spec.deploymentName must name the Deployment to keep")]
+    #[error("spec.deploymentName must name the Deployment to manage")]
     MissingName,
     /// The Deployment belongs to something else.
     #[error("Resource {0:?} already exists and is not managed by Foo")]
@@ -71,7 +71,7 @@ pub fn controller(informers: &InformerFactory) -> Controller<Foo, (), Error> {
         .workers(2)
 }
 
-/// Brings the cluster in line with a Foo.
+/// Reconciles a Foo: applies its Deployment and reports the status.
 pub async fn reconcile(foo: Arc<Foo>, cx: Context) -> Result<Action, Error> {
     if let Err(error) = sync(&foo, &cx).await {
         if let Some(reason) = error.reason() {
@@ -100,7 +100,7 @@ async fn sync(foo: &Foo, cx: &Context) -> Result<(), Error> {
         error => error.into(),
     })?;
     let mut changed = deployment.is_changed();
-    // A Foo has only the Deployment it names: delete one with a former name.
+    // Delete a Deployment that the Foo named before.
     for former in cx.owned::<Deployment>()? {
         if former.key().name() != name && !former.is_being_deleted() {
             cx.delete(&former).await?;

@@ -1,6 +1,6 @@
-//! The scenarios of the sample controller, played by the builder's form of it.
+//! Runs the scenarios of the sample controller against its builder version.
 
-#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;

@@ -1,7 +1,7 @@
 //! An operator with three controllers, as a team would deploy it: any number of replicas, one of
 //! them active, with probes, metrics and traces.
 //!
-//! `operator` runs it. `operator manifests` prints its CRD and the rights it needs, for
+//! `operator` runs it. `operator manifests` prints its CRD and the permissions it needs, for
 //! `kubectl apply -f -`.
 
 #![allow(clippy::print_stdout, reason = "prints to the terminal")]
@@ -107,7 +107,7 @@ async fn sweep(pod: Arc<Pod>, cx: Context) -> Result<Action, ReconcileError> {
 /// Where the operator and its Lease live.
 const NAMESPACE: &str = "operator-system";
 
-/// Puts the operator together.
+/// Builds the manager with all controllers.
 fn operator(builder: Builder) -> Manager {
     let mut manager = builder
         .leader_election_with(|election| election.namespace(NAMESPACE))
@@ -128,7 +128,7 @@ fn operator(builder: Builder) -> Manager {
     manager
 }
 
-/// Returns the CRD, and the rights that the controllers need.
+/// Returns the CRD, and the permissions that the controllers need.
 fn manifests() -> serde_json::Result<Value> {
     let rules = operator(Manager::builder("operator", client::offline())).rules();
     let mut objects = rules

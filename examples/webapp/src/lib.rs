@@ -1,6 +1,6 @@
-//! A WebApp is a page, an image that serves it, and a Secret the image needs. The operator keeps a
-//! ConfigMap, a Deployment and a Service for it, restarts it when the Secret changes, and registers
-//! a DNS name that is removed with the WebApp.
+//! A WebApp is a page, an image that serves it, and a Secret the image needs. The operator
+//! maintains a ConfigMap, a Deployment and a Service for it, restarts it when the Secret changes,
+//! and registers a DNS name that is removed with the WebApp.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -69,7 +69,8 @@ pub async fn run(client: Client, dns: Dns, shutdown: &CancellationToken) -> anyh
     Ok(())
 }
 
-/// Brings the cluster and DNS in line with a WebApp, and reports errors that its author has to fix.
+/// Reconciles a WebApp: its children, its DNS name and its status. Reports errors that the author
+/// of the WebApp has to fix.
 async fn reconcile(webapp: Arc<WebApp>, cx: Context<Dns>) -> Result<Action, ReconcileError> {
     let result = sync(&webapp, &cx).await;
     if let Err(error) = &result
@@ -95,7 +96,7 @@ async fn sync(webapp: &WebApp, cx: &Context<Dns>) -> Result<(), ReconcileError> 
         "data": { "index.html": spec.page },
     }))?;
     let labels = json!({ "app": name });
-    // Another version of the Secret makes another template, so the Pods restart.
+    // A new version of the Secret changes the Pod template, so the Pods restart.
     let annotations = json!({ "web.example.com/secret-version": secret.resource_version() });
     let deployment: Deployment = serde_json::from_value(json!({
         "metadata": { "name": name },

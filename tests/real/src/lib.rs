@@ -83,7 +83,7 @@ pub async fn client() -> Client {
     client_with(|_| {}).await
 }
 
-/// Returns a client that impersonates `user`, which has no rights by default.
+/// Returns a client that impersonates `user`, which has no permissions by default.
 ///
 /// # Panics
 ///
@@ -267,8 +267,8 @@ impl TestNamespace {
         Self::create_in(Access::Shared(CONTROL_PLANE.read().await)).await
     }
 
-    /// Waits for exclusive access to the control plane, so that the test may disrupt it, and creates a
-    /// namespace.
+    /// Waits for exclusive access to the control plane, so that the test may disrupt it, and
+    /// creates a namespace.
     pub async fn alone() -> (Self, ControlPlane) {
         let access = Access::Exclusive(CONTROL_PLANE.write().await);
         (Self::create_in(access).await, ControlPlane(()))
@@ -312,8 +312,8 @@ impl TestNamespace {
         Api::namespaced_with(self.client(), &self.name(), resource)
     }
 
-    /// Returns an owner reference to the namespace, for cluster-scoped objects of the test. The garbage
-    /// collector deletes them with the namespace.
+    /// Returns an owner reference to the namespace, for cluster-scoped objects of the test. The
+    /// garbage collector deletes them with the namespace.
     ///
     /// # Panics
     ///

@@ -42,8 +42,9 @@ impl Real {
         }
     }
 
-    /// Creates a namespace in which controllers act as a user of the same name, without any rights.
-    pub async fn without_rights() -> Self {
+    /// Creates a namespace in which controllers act as a user of the same name, without any
+    /// permissions.
+    pub async fn without_permissions() -> Self {
         let namespace = TestNamespace::create().await;
         let controllers = NoDebug(crate::client_as(&namespace.name()).await);
         Self {

@@ -1,4 +1,4 @@
-//! The reflector on a real API server: streaming, paging, metadata, missing rights.
+//! The reflector on a real API server: streaming, paging, metadata, missing permissions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -222,7 +222,7 @@ async fn metadata_and_dynamic_kinds_are_supported() {
 
 /// Proves reflector/status.
 #[tokio::test]
-async fn missing_rights_are_reported_until_granted() {
+async fn missing_permissions_are_reported_until_granted() {
     let namespace = TestNamespace::create().await;
     namespace
         .api::<ConfigMap>()

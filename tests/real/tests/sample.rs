@@ -54,7 +54,7 @@ async fn renaming_the_deployment_deletes_the_former_one() {
 
 /// Proves sample/gone-foo.
 #[tokio::test]
-async fn missing_deployment_name_is_warned_of_once() {
+async fn missing_deployment_name_is_reported_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
@@ -101,12 +101,12 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
         .unwrap();
 }
 
-/// The printed role suffices on a real server, and missing rights are reported.
+/// The printed role suffices on a real server, and missing permissions are reported.
 ///
-/// Proves sample/least-privilege, sample/missing-rights.
+/// Proves sample/least-privilege, sample/missing-permissions.
 #[tokio::test]
-async fn missing_rights_are_reported_until_granted() {
-    let scene = Scene::new(Real::without_rights().await).await;
+async fn missing_permissions_are_reported_until_granted() {
+    let scene = Scene::new(Real::without_permissions().await).await;
     let rules = manifests::rbac("default")
         .cluster_role
         .unwrap()

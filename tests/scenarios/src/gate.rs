@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sample_controller::controller::NAME;
 use serde_json::{Value, json};
 
-/// Counts requests, collects the RBAC rights they need, and fails some on demand.
+/// Counts requests, collects the RBAC permissions they need, and fails some on demand.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     state: Arc<Mutex<State>>,
@@ -31,12 +31,12 @@ struct State {
     errors: usize,
     /// Attempts per write.
     tries: BTreeMap<String, usize>,
-    rights: BTreeSet<Right>,
+    permissions: BTreeSet<Permission>,
 }
 
 /// One RBAC permission: a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct Permission {
     /// The API group; empty for the core group.
     pub group: String,
     /// The resource, with any subresource: `foos/status`.
@@ -45,14 +45,14 @@ pub struct Right {
     pub verb: String,
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}.{}", self.verb, self.resource, self.group)
     }
 }
 
-impl Right {
-    /// Returns the right a request needs; none for discovery, which every account may read.
+impl Permission {
+    /// Returns the permission a request needs; none for discovery, which every account may read.
     fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {
@@ -123,9 +123,9 @@ impl Gate {
         self.state.lock().event_writes
     }
 
-    /// Returns the rights that the requests so far needed.
-    pub fn rights(&self) -> BTreeSet<Right> {
-        self.state.lock().rights.clone()
+    /// Returns the permissions that the requests so far needed.
+    pub fn permissions(&self) -> BTreeSet<Permission> {
+        self.state.lock().permissions.clone()
     }
 
     /// Returns a client that sends the requests let through to `inner`.
@@ -160,7 +160,7 @@ impl State {
         query: &str,
         body: &[u8],
     ) -> Option<StatusCode> {
-        self.rights.extend(Right::of(method, path, query));
+        self.permissions.extend(Permission::of(method, path, query));
         if self.refusing_streams && query.contains("sendInitialEvents") {
             return Some(StatusCode::UNPROCESSABLE_ENTITY);
         }

@@ -27,7 +27,7 @@ use pintle::clock::Clock;
 pub use self::{
     controllers::{Running, Start, sample_controller},
     embedded::{Crd, InProcess, OverTcp},
-    gate::{Gate, Right, failure},
+    gate::{Gate, Permission, failure},
     scene::Scene,
 };
 

@@ -73,7 +73,7 @@ pub async fn missing_name<W: World>(scene: &Scene<W>) {
     scene.create_foo("a", json!({"replicas": 1})).await;
     let running = scene.run();
     let warning =
-        "Warning MissingDeploymentName: spec.deploymentName must name the Deployment to keep";
+        "Warning MissingDeploymentName: spec.deploymentName must name the Deployment to manage";
     scene.has_events("a", &[warning]).await;
     scene.goes_idle().await;
     scene.has_events("a", &[warning]).await;

@@ -8,18 +8,18 @@ use kube::Client;
 use pintle::rbac::Manifests;
 use pintle_apiserver::ApiServer;
 use sample_controller::manifests::{self, Placement};
-use sample_scenarios::{Crd, InProcess, Right, Scene, scenarios};
+use sample_scenarios::{Crd, InProcess, Permission, Scene, scenarios};
 use serde_json::Value;
 
-/// Collects the rights that controllers need in the scenarios, on servers with and without
+/// Collects the permissions that controllers need in the scenarios, on servers with and without
 /// streaming lists.
-async fn needed() -> BTreeSet<Right> {
-    let mut rights = BTreeSet::new();
+async fn needed() -> BTreeSet<Permission> {
+    let mut permissions = BTreeSet::new();
     macro_rules! play {
         ($($scenario:ident),*) => {$(
             let scene = Scene::new(InProcess::new(Crd::Own).await).await;
             scenarios::$scenario(&scene).await;
-            rights.extend(scene.gate.rights());
+            permissions.extend(scene.gate.permissions());
         )*};
     }
     play!(
@@ -35,25 +35,25 @@ async fn needed() -> BTreeSet<Right> {
     let older = Scene::new(InProcess::new(Crd::Own).await).await;
     older.gate.refuse_streaming_lists();
     scenarios::create(&older).await;
-    rights.extend(older.gate.rights());
+    permissions.extend(older.gate.permissions());
     // Not a request: OwnerReferencesPermissionEnforcement requires it for `blockOwnerDeletion`.
-    rights.insert(Right {
+    permissions.insert(Permission {
         group: "samplecontroller.k8s.io".into(),
         resource: "foos/finalizers".into(),
         verb: "update".into(),
     });
-    rights
+    permissions
 }
 
-/// Returns the rights of the only role.
-fn allowed(manifests: Manifests) -> BTreeSet<Right> {
+/// Returns the permissions of the only role.
+fn allowed(manifests: Manifests) -> BTreeSet<Permission> {
     assert!(manifests.roles.is_empty());
     let role = manifests.cluster_role.unwrap_or_default();
-    let mut rights = BTreeSet::new();
+    let mut permissions = BTreeSet::new();
     for rule in role.rules.unwrap_or_default() {
         for group in rule.api_groups.iter().flatten() {
             for resource in rule.resources.iter().flatten() {
-                rights.extend(rule.verbs.iter().map(|verb| Right {
+                permissions.extend(rule.verbs.iter().map(|verb| Permission {
                     group: group.clone(),
                     resource: resource.clone(),
                     verb: verb.clone(),
@@ -61,11 +61,16 @@ fn allowed(manifests: Manifests) -> BTreeSet<Right> {
             }
         }
     }
-    rights
+    permissions
 }
 
-fn compare(needed: &BTreeSet<Right>, allowed: &BTreeSet<Right>) {
-    let names = |rights: Vec<&Right>| rights.iter().map(ToString::to_string).collect::<Vec<_>>();
+fn compare(needed: &BTreeSet<Permission>, allowed: &BTreeSet<Permission>) {
+    let names = |permissions: Vec<&Permission>| {
+        permissions
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
     let missing = names(needed.difference(allowed).collect());
     let superfluous = names(allowed.difference(needed).collect());
     assert!(missing.is_empty(), "the role lacks {missing:?}");

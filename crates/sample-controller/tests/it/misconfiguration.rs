@@ -1,5 +1,5 @@
-//! The default log output when the cluster is misconfigured: no CRD, wrong credentials, no rights,
-//! no server.
+//! The default log output when the cluster is misconfigured: no CRD, wrong credentials, no
+//! permissions, no server.
 
 use std::{
     path::Path,
@@ -144,7 +144,7 @@ fn forbidden() -> String {
 
 /// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
-async fn missing_rights_are_logged_at_a_falling_rate() {
+async fn missing_permissions_are_logged_at_a_falling_rate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));

@@ -36,7 +36,7 @@ async fn foo_without_replicas_leaves_the_number_alone() {
 
 /// Proves sample/gone-foo.
 #[tokio::test(start_paused = true)]
-async fn missing_deployment_name_is_warned_of_once() {
+async fn missing_deployment_name_is_reported_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
