@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-/// A running informer with indices and counting handlers.
+/// A running informer with indexes and counting handlers.
 struct Follower {
     lister: Lister<Pod>,
     told: Vec<Arc<Told>>,
