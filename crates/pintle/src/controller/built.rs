@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Action, Context, Controller, ControllerError, Listers, ReconcileError, StopReason, Stopped,
-    apply::AppliedConfigurations,
+    applied_configurations::AppliedConfigurations,
     builder::{Register, Settings, Trigger},
     cause::{self, Source},
     context::{Inner, Shared},

@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Listers, NotWatched, Watchable, Writes,
-    apply::{AppliedConfigurations, Apply, ApplyOwned},
+    applied_configurations::AppliedConfigurations,
+    apply::{Apply, ApplyOwned},
     events::Events,
     own_writes::OwnWrites,
     primary::{Header, PrimaryKind},

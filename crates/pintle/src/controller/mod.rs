@@ -70,6 +70,7 @@
 //! ```
 
 mod action;
+mod applied_configurations;
 mod apply;
 mod apply_set;
 mod builder;

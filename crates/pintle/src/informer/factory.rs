@@ -35,7 +35,7 @@ use crate::{
 /// After the token of an earlier [`start`](Self::start) was cancelled, the factory can be started
 /// again, for example by a leader that lost its lease and regained it. An informer runs only once,
 /// so those still in use are replaced by new ones. Listers follow: they show the last state of the
-/// old informer until the new one has synced. Indices are carried over and can be redefined;
+/// old informer until the new one has synced. Indexes are carried over and can be redefined;
 /// handlers have ended and must be registered again.
 ///
 /// # Examples

@@ -18,7 +18,7 @@
 //!
 //! A `Pod`, its metadata and a struct with a few of its fields are three forms of one kind and thus
 //! three informers; nothing is shared between them. Within one form everything is: the objects, the
-//! indices and the connection.
+//! indexes and the connection.
 //!
 //! # Flow
 //! ```text

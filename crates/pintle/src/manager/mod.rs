@@ -53,7 +53,7 @@
 //! says precisely what that promises. Servers run on every replica, as does a component that [opts
 //! out](Component::on_every_replica).
 //!
-//! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indices
+//! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indexes
 //! and queues are filled when it is elected: a hand-over lists nothing. A replica that loses its
 //! Lease stops its workers and competes again in the same process. In the next term each controller
 //! waits until its watches are open again, up to half a minute, because its caches may be stale

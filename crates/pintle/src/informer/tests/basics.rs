@@ -138,7 +138,7 @@ async fn transform_runs_once_per_object_and_state() {
 
 /// Proves cache/add-index-later, informer/stopped-is-readable.
 #[tokio::test(start_paused = true)]
-async fn indices_can_be_added_until_the_informer_stops() {
+async fn indexes_can_be_added_until_the_informer_stops() {
     let server = Server::new();
     server.put("n/a", "x");
     let informer = SharedInformer::new(server.clone());

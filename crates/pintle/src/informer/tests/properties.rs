@@ -203,7 +203,7 @@ proptest! {
     // Proves informer/states-in-order, informer/handler-order, informer/late-handler-sees-existing.
     // Proves cache/index-updates, cache/version, informer/eventually-consistent.
     #[test]
-    fn caches_views_and_indices_converge_to_the_server(
+    fn caches_views_and_indexes_converge_to_the_server(
         steps in proptest::collection::vec(step(), 0..60),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
