@@ -88,7 +88,7 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	}
 	seen := harness.NewCountdown(f.Objects * f.Handlers)
 	for range f.Handlers {
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen.Tell() }})
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen.Decrement() }})
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 	informer, err := syncedInformer(f, func() cache.ResourceEventHandler {
 		return cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
 			if object.(*corev1.Pod).Name == "relist-marker" {
-				marked.Tell()
+				marked.Decrement()
 			}
 		}}
 	})
@@ -137,7 +137,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	seen := harness.NewCountdown(f.Count * f.Handlers)
 	informer, err := syncedInformer(f, func() cache.ResourceEventHandler {
-		return cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { seen.Tell() }}
+		return cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { seen.Decrement() }}
 	})
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func pipeline(f *harness.Flags) (*harness.Phase, error) {
 	var synced []cache.InformerSynced
 	for range f.Handlers {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			UpdateFunc: func(_, _ any) { seen.Tell() },
+			UpdateFunc: func(_, _ any) { seen.Decrement() },
 		})
 		if err != nil {
 			return nil, err

@@ -135,7 +135,7 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	}
 	seen := harness.NewCountdown(f.Objects * f.Handlers)
 	for range f.Handlers {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen.Tell() }})
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen.Decrement() }})
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 	marked := harness.NewCountdown(f.Handlers)
 	pods, err := synced(ctx, f, toolscache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
 		if object.(*corev1.Pod).Name == "relist-marker" {
-			marked.Tell()
+			marked.Decrement()
 		}
 	}})
 	if err != nil {
@@ -184,7 +184,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	seen := harness.NewCountdown(f.Count * f.Handlers)
-	pods, err := synced(ctx, f, toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { seen.Tell() }})
+	pods, err := synced(ctx, f, toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { seen.Decrement() }})
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func queue(f *harness.Flags) (*harness.Phase, error) {
 					return
 				}
 				queue.Done(key)
-				done.Tell()
+				done.Decrement()
 			}
 		}()
 	}

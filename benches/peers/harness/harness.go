@@ -274,21 +274,21 @@ func Await(f *Flags, done <-chan struct{}, what string) error {
 	}
 }
 
-// Countdown closes Done when Tell was called as often as expected.
+// Countdown closes Done when Decrement was called as often as expected.
 type Countdown struct {
 	Done chan struct{}
 	left atomic.Int64
 }
 
-// NewCountdown expects n calls of Tell.
+// NewCountdown expects n calls of Decrement.
 func NewCountdown(n int) *Countdown {
 	c := &Countdown{Done: make(chan struct{})}
 	c.left.Store(int64(n))
 	return c
 }
 
-// Tell counts one.
-func (c *Countdown) Tell() {
+// Decrement counts one call.
+func (c *Countdown) Decrement() {
 	if c.left.Add(-1) == 0 {
 		close(c.Done)
 	}

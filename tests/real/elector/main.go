@@ -1,7 +1,7 @@
 // A replica that is elected by client-go and writes while it leads: the peer of Pintle's replica.
 //
 // It creates ConfigMaps named <identity>.<number>, one every few milliseconds. On SIGTERM it stops
-// writing, then releases the Lease if told to, and exits. It also exits when its standard input is
+// writing, then releases the Lease if configured to, and exits. It also exits when its standard input is
 // closed, so that it does not outlive the test.
 //
 // It prints "following" when it knows the leader, and "ended" when a term of its own is over and it
@@ -86,7 +86,7 @@ func main() {
 	}
 }
 
-// writer creates ConfigMaps. Its lock is held while a write is under way.
+// writer creates ConfigMaps. Its lock is held during a write.
 type writer struct {
 	client    kubernetes.Interface
 	namespace string
@@ -125,7 +125,7 @@ func (w *writer) write(term context.Context) bool {
 	return true
 }
 
-// stop returns when no write is under way and none will be.
+// stop returns once no write is in flight and none will start.
 func (w *writer) stop() {
 	w.lock.Lock()
 	defer w.lock.Unlock()

@@ -202,8 +202,8 @@ impl Bound {
     /// Returns a kubeconfig for another user, with a client certificate that names the user and an
     /// optional group. The certificate is valid as long as the server listens.
     ///
-    /// The kubeconfig contains the private key; treat it like a password. The user has the rights
-    /// that roles and bindings give it; the group `system:masters` may do everything.
+    /// The kubeconfig contains the private key; treat it like a password. The user has the
+    /// permissions that roles and bindings grant; the group `system:masters` may do everything.
     ///
     /// # Errors
     ///

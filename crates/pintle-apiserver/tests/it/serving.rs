@@ -385,7 +385,7 @@ async fn review(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json:
 
 /// Proves auth/identity.
 #[tokio::test]
-async fn impersonation_needs_rights() {
+async fn impersonation_needs_permissions() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let bob = [("impersonate-user", "bob"), ("impersonate-group", "blue")];
