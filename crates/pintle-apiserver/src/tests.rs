@@ -40,6 +40,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
         now: "2026-11-15T21:00:00Z",
         reset: &reset,
         others: &[],
+        conversions: None,
     };
     let finish = |object: &mut Value| {
         typed::canonicalize(object, ty).unwrap();
@@ -58,13 +59,13 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
             let mut object = live.clone();
             strategic::apply(&mut object, request, ty).map_err(|error| error.to_string())?;
             finish(&mut object);
-            apply::update(Some(live), &mut object, shape, &write);
+            apply::update(Some(live), &mut object, shape, &write).map_err(|e| e.to_string())?;
             Ok(object)
         }
         _ => {
             let mut object = request;
             finish(&mut object);
-            apply::update(Some(live), &mut object, shape, &write);
+            apply::update(Some(live), &mut object, shape, &write).map_err(|e| e.to_string())?;
             Ok(object)
         }
     }

@@ -281,4 +281,30 @@ impl Api {
         let mut objects = self.convert(converted, objects, &version).await?;
         Ok(to.pruned(&version, objects.pop().unwrap_or_default()))
     }
+
+    /// Converts an object as field management sees it, which has its `apiVersion` and `kind` if the
+    /// request names them.
+    pub(crate) async fn convert_value(
+        &self,
+        resource: &Resource,
+        object: Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Value, ApiError> {
+        let (Some(converted), Value::Object(mut tree)) = (resource.converted(), object) else {
+            return Err(ApiError::internal("nothing to convert"));
+        };
+        let kind = tree.get("kind").cloned();
+        // Without the fields of an applier an object may have no metadata, which converters need.
+        tree.entry("metadata").or_insert_with(|| Tree::new().into());
+        let mut objects = self
+            .convert(converted, vec![(from.to_owned(), tree)], to)
+            .await?;
+        let mut tree = resource.pruned(to, objects.pop().unwrap_or_default());
+        if let Some(kind) = kind {
+            tree.insert("apiVersion".into(), to.into());
+            tree.insert("kind".into(), kind);
+        }
+        Ok(Value::Object(tree))
+    }
 }

@@ -16,6 +16,7 @@ use crate::{
         },
     },
     meta::{self, Tree},
+    patch::apply::{ApplyError, Conversions, Unconverted},
 };
 
 /// The media type of a configuration to apply.
@@ -28,6 +29,7 @@ impl Api {
         let config = configuration(call, options)?;
         let may_create = sub.is_empty();
         let mut tries = MAX_TRIES;
+        let mut conversions = Conversions::default();
         loop {
             tries -= 1;
             if may_create && self.store.get(call.collection()?, &call.key()).is_none() {
@@ -37,18 +39,33 @@ impl Api {
                     created => return created?.answer(201, call, self, options).await,
                 }
             }
+            let mut pending = None;
             let mut applied = |stored: &Tree| {
                 let uid = meta::text(stored, "uid").to_owned();
                 let mut live = Value::Object(resource.to_served(stored.clone()));
                 live["apiVersion"] = resource.api_version().into();
                 live["kind"] = resource.kind.clone().into();
-                let applied = self.apply_config(call, options, Some(&live), &config)?;
+                let applied = self.apply_config(call, options, Some(&live), &config, &conversions);
+                let applied = applied.map_err(|error| {
+                    if let ApplyError::Unconverted(Unconverted::Pending(needed)) = &error {
+                        pending = Some(*needed.clone());
+                    }
+                    error
+                })?;
                 let tree = call.stored_form(applied, options)?;
                 check_identity(call, &tree, &uid)?;
                 Ok(tree)
             };
             let write = call.update_of(Part::of(sub), options, Managers::Keep);
-            match self.change(&write, &mut applied).await {
+            let changed = self.change(&write, &mut applied).await;
+            if let Some(pending) = pending {
+                // Nothing was written yet.
+                self.convert_pending(resource, pending, &mut conversions)
+                    .await;
+                tries += 1;
+                continue;
+            }
+            match changed {
                 // It was deleted concurrently: create it again.
                 Err(error) if error.is_missing() && may_create && tries > 0 => {}
                 written => return written?.answer(200, call, self, options).await,
@@ -63,7 +80,8 @@ impl Api {
         options: &WriteOptions,
         config: &Value,
     ) -> Result<Written, ApiError> {
-        let applied = self.apply_config(call, options, None, config)?;
+        // There are no managers, and so nothing to convert.
+        let applied = self.apply_config(call, options, None, config, &Conversions::default())?;
         let mut tree = call.stored_form(applied, options)?;
         if call.target.resource.namespaced && meta::text(&tree, "namespace").is_empty() {
             let namespace = call.target.namespace.clone().unwrap_or_default();

@@ -93,7 +93,7 @@ impl Api {
         }
         resource.hooks.complete(&mut object, write.user);
         if write.managers == Managers::Record {
-            self.record_manager(resource, write.sub, options, None, &mut object);
+            self.record_write(write, None, &mut object).await;
         }
         self.mutate(write, None, &mut object).await?;
         self.check_rights(write, &object, None)?;

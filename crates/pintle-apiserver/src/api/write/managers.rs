@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::with_value;
+use super::{Attributes, with_value};
 use crate::{
     api::{
         Api, Call,
@@ -10,13 +10,17 @@ use crate::{
         response::error::{ApiError, Cause},
     },
     meta::{self, Tree},
-    patch::apply::{self, ApplyError, FieldSet, OtherVersion, Shape, Write, scale::SCALE},
+    patch::apply::{
+        self, ApplyError, Conversions, FieldSet, OtherVersion, Pending, Shape, Unconverted, Write,
+        scale::SCALE,
+    },
     registry::Resource,
     schema::{builtin, field::FieldError},
 };
 
 impl Api {
-    /// Records that the writer manages the fields it sets; `live` is the stored object.
+    /// Records that the writer manages the fields it sets; `live` is the stored object. For kinds
+    /// whose versions no webhook converts.
     pub(crate) fn record_manager(
         &self,
         resource: &Resource,
@@ -25,14 +29,79 @@ impl Api {
         live: Option<&Value>,
         object: &mut Tree,
     ) {
+        if self
+            .try_record(resource, sub, options, live, object, None)
+            .is_err()
+        {
+            meta::metadata(object).remove("managedFields");
+        }
+    }
+
+    /// Like [`record_manager`](Self::record_manager), for every kind.
+    pub(super) async fn record_write(
+        &self,
+        write: &Attributes<'_>,
+        live: Option<&Value>,
+        object: &mut Tree,
+    ) {
+        let Attributes {
+            resource,
+            sub,
+            options,
+            ..
+        } = *write;
+        if !resource.is_converted() {
+            self.record_manager(resource, sub, options, live, object);
+            return;
+        }
+        let mut conversions = Conversions::default();
+        loop {
+            match self.try_record(resource, sub, options, live, object, Some(&conversions)) {
+                Ok(()) => return,
+                Err(Unconverted::Pending(pending)) => {
+                    self.convert_pending(resource, *pending, &mut conversions)
+                        .await;
+                }
+                Err(Unconverted::Failed(error)) => {
+                    let name = meta::text(object, "name");
+                    tracing::warn!(kind = %resource.kind, name, %error,
+                        "failed to update managedFields; dropping them");
+                    meta::metadata(object).remove("managedFields");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Makes a conversion that comparing managed fields needs.
+    pub(super) async fn convert_pending(
+        &self,
+        resource: &Resource,
+        pending: Pending,
+        conversions: &mut Conversions,
+    ) {
+        let object = pending.object.clone();
+        let converted = self.convert_value(resource, object, &pending.from, &pending.to);
+        let outcome = converted.await.map_err(|error| error.message().to_owned());
+        conversions.add(pending, outcome);
+    }
+
+    fn try_record(
+        &self,
+        resource: &Resource,
+        sub: &str,
+        options: &WriteOptions,
+        live: Option<&Value>,
+        object: &mut Tree,
+        conversions: Option<&Conversions>,
+    ) -> Result<(), Unconverted> {
         let record = |live: Option<&Value>, value: &mut Value| {
-            self.with_write(resource, sub, options, |write| {
-                apply::update(live, value, resource.served_shape(), write);
-            });
+            self.with_write(resource, sub, options, conversions, |write| {
+                apply::update(live, value, resource.served_shape(), write)
+            })
         };
         if resource.conversion.is_none() {
-            with_value(object, |value| record(live, value));
-            return;
+            return with_value(object, |value| record(live, value));
         }
         // Managed fields are named as in the version that was written.
         let form = |tree: &Tree| Value::Object(resource.to_served(tree.clone()));
@@ -42,11 +111,12 @@ impl Api {
             // An empty list is not the same as none: it resets the managers.
             value["metadata"]["managedFields"] = sent;
         }
-        record(live.as_ref(), &mut value);
+        record(live.as_ref(), &mut value)?;
         let managers = value["metadata"]["managedFields"].take();
         if !managers.is_null() {
             metadata.insert("managedFields".into(), managers);
         }
+        Ok(())
     }
 
     /// Applies a configuration to the live object, or to none.
@@ -56,14 +126,15 @@ impl Api {
         options: &WriteOptions,
         live: Option<&Value>,
         config: &Value,
-    ) -> Result<Value, ApiError> {
+        conversions: &Conversions,
+    ) -> Result<Value, ApplyError> {
         let resource = &call.target.resource;
         let sub = call.target.sub.as_deref().unwrap_or_default();
         let force = call.query.flag("force");
-        let result = self.with_write(resource, sub, options, |write| {
+        let conversions = resource.is_converted().then_some(conversions);
+        self.with_write(resource, sub, options, conversions, |write| {
             apply::apply(live, config, resource.served_shape(), write, force)
-        });
-        result.map_err(apply_error)
+        })
     }
 
     /// Applies a configuration to the scale of an object.
@@ -82,9 +153,10 @@ impl Api {
             now: &self.clock.stamp(),
             reset: &FieldSet::default(),
             others: &[],
+            conversions: None,
         };
         let force = call.query.flag("force");
-        apply::apply(Some(live), config, shape, &write, force).map_err(apply_error)
+        Ok(apply::apply(Some(live), config, shape, &write, force)?)
     }
 
     fn with_write<T>(
@@ -92,6 +164,7 @@ impl Api {
         resource: &Resource,
         sub: &str,
         options: &WriteOptions,
+        conversions: Option<&Conversions>,
         write: impl FnOnce(&Write<'_>) -> T,
     ) -> T {
         let reset = match (resource.hooks.reset_fields(sub), sub) {
@@ -106,25 +179,30 @@ impl Api {
             now: &self.clock.stamp(),
             reset: &reset,
             others: &resource.other_versions(),
+            conversions,
         })
     }
 }
 
-fn apply_error(error: ApplyError) -> ApiError {
-    match error {
-        ApplyError::BadRequest(why) => ApiError::bad_request(why),
-        ApplyError::Conflicts(conflicts) => {
-            let message = ApplyError::Conflicts(conflicts.clone()).to_string();
-            let causes = conflicts.iter().map(|conflict| {
-                Cause::raw(
-                    "FieldManagerConflict",
-                    conflict.field.clone(),
-                    conflict.message(),
-                )
-            });
-            ApiError::apply_conflict(message, causes.collect())
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::BadRequest(why) => Self::bad_request(why),
+            ApplyError::Conflicts(conflicts) => {
+                let message = ApplyError::Conflicts(conflicts.clone()).to_string();
+                let causes = conflicts.iter().map(|conflict| {
+                    Cause::raw(
+                        "FieldManagerConflict",
+                        conflict.field.clone(),
+                        conflict.message(),
+                    )
+                });
+                Self::apply_conflict(message, causes.collect())
+            }
+            error @ (ApplyError::Untyped(_) | ApplyError::Unconverted(_)) => {
+                Self::new(500, "", error.to_string())
+            }
         }
-        error @ ApplyError::Untyped(_) => ApiError::new(500, "", error.to_string()),
     }
 }
 
@@ -197,7 +275,8 @@ impl Resource {
     }
 }
 
-/// The versions of a CRD differ in their schemas; the object is the same in all of them.
+/// The versions of a CRD without a webhook differ in their schemas; the object is the same in all of
+/// them.
 fn same(object: Tree) -> Tree {
     object
 }

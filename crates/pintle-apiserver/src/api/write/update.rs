@@ -100,7 +100,7 @@ impl Api {
             let mut new = next_state(old)?;
             check_preconditions(resource, &new, &current)?;
             if write.managers == Managers::Record {
-                self.record_manager(resource, write.sub, options, Some(&stored), &mut new);
+                self.record_write(write, Some(&stored), &mut new).await;
             }
             self.mutate(write, Some(old), &mut new).await?;
             self.check_rights(write, &new, Some(old))?;

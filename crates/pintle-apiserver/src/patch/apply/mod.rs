@@ -16,6 +16,7 @@ mod prune;
 pub(crate) mod scale;
 mod set;
 mod shape;
+mod versions;
 mod walk;
 
 #[cfg(test)]
@@ -25,10 +26,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::managed::OtherVersion;
-use self::managed::{Entry, Id, Managed, VersionedChanges, drop_unknown_versions};
+use self::managed::{Entry, Id, Managed};
 pub(crate) use self::set::FieldSet;
 pub(crate) use self::shape::Shape;
+pub(crate) use self::versions::{Conversions, OtherVersion, Pending, Unconverted};
+use self::versions::{VersionedChanges, drop_unknown_versions};
 use self::walk::Changes;
 use crate::schema::typed;
 
@@ -53,6 +55,8 @@ pub(crate) struct Write<'a> {
     pub reset: &'a FieldSet,
     /// The other versions that objects of the kind may be written in.
     pub others: &'a [OtherVersion<'a>],
+    /// The conversions made so far, if a webhook converts between the versions.
+    pub conversions: Option<&'a Conversions>,
 }
 
 /// Why a configuration was not applied.
@@ -68,6 +72,9 @@ pub(crate) enum ApplyError {
     /// 500 here, although the client is at fault.
     #[error("{0}")]
     Untyped(String),
+    /// The fields of a manager that wrote in another version cannot be compared.
+    #[error(transparent)]
+    Unconverted(#[from] Unconverted),
 }
 
 /// A field that another manager owns.
@@ -169,7 +176,17 @@ fn same_but_managers(a: &Value, b: &Value) -> bool {
 ///
 /// `managedFields` sent with `new` are used, unless the write goes through a subresource. `[]` and
 /// `[{}]` reset all managers.
-pub(crate) fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, write: &Write<'_>) {
+///
+/// # Errors
+///
+/// Fails if a manager wrote in another version and a conversion to it is pending or failed. `new` is
+/// unchanged then.
+pub(crate) fn update(
+    live: Option<&Value>,
+    new: &mut Value,
+    shape: Shape<'_>,
+    write: &Write<'_>,
+) -> Result<(), Unconverted> {
     let stored = || {
         live.and_then(|live| Managed::read(managed::list(live)))
             .unwrap_or_default()
@@ -185,23 +202,26 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, wr
     } else {
         stored()
     };
-    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
+    let metadata = new.get_mut("metadata").and_then(Value::as_object_mut);
+    let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
     // An object without managers stays untracked until the first apply.
     let is_tracked = live.is_none() || !managed.entries.is_empty();
     let marked = if is_tracked {
-        after_update(
-            live.unwrap_or_else(|| empty_object(shape)),
-            new,
-            shape,
-            managed,
-            write,
-        )
+        let before = live.unwrap_or_else(|| empty_object(shape));
+        after_update(before, new, shape, managed, write)
     } else {
-        managed
+        Ok(managed)
     };
-    marked.write(new);
+    match marked {
+        Ok(marked) => marked.write(new),
+        Err(error) => {
+            if let Some(sent) = sent {
+                new["metadata"]["managedFields"] = sent;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn after_update(
@@ -210,9 +230,9 @@ fn after_update(
     shape: Shape<'_>,
     mut managed: Managed,
     write: &Write<'_>,
-) -> Managed {
+) -> Result<Managed, Unconverted> {
     drop_unknown_versions(&mut managed, shape, write);
-    let versioned = VersionedChanges::new(before, after, shape, &managed, write);
+    let versioned = VersionedChanges::new(before, after, shape, &managed, write)?;
     for entry in managed.entries.values_mut() {
         let changes = versioned.seen_by(entry);
         for gone in [&changes.added, &changes.modified, &changes.removed] {
@@ -247,7 +267,7 @@ fn after_update(
         managed.entries.insert(id, entry);
     }
     managed.cap();
-    managed
+    Ok(managed)
 }
 
 fn filtered(changes: Changes, reset: &FieldSet) -> Changes {
@@ -280,7 +300,7 @@ pub(crate) fn apply(
             manager: BEFORE,
             ..*write
         };
-        after_update(empty_object(shape), &before, shape, managed, &first)
+        after_update(empty_object(shape), &before, shape, managed, &first)?
     } else {
         managed
     };
@@ -384,12 +404,12 @@ fn applied(
     let merged = walk::merge(before, config, place);
     let after = match &last {
         Some(last) if !last.fields.is_empty() => {
-            prune::pruned(&merged, &managed, last, shape, write)
+            prune::pruned(&merged, &managed, last, shape, write)?
         }
         _ => merged,
     };
 
-    let versioned = VersionedChanges::new(before, &after, shape, &managed, write);
+    let versioned = VersionedChanges::new(before, &after, shape, &managed, write)?;
     let mut conflicts = Vec::new();
     for (other, entry) in managed
         .entries

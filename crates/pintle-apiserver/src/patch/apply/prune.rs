@@ -1,9 +1,11 @@
 //! Removal of fields that an applier no longer configures.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::{
-    OtherVersion, Write,
+    Unconverted, Write,
     managed::{Entry, Managed},
     set::FieldSet,
     shape::Shape,
@@ -18,60 +20,38 @@ pub(super) fn pruned(
     last: &Entry,
     shape: Shape<'_>,
     write: &Write<'_>,
-) -> Value {
-    let is_last = |other: &&OtherVersion<'_>| other.api_version == last.api_version;
-    let Some(other) = write.others.iter().find(is_last) else {
-        return pruned_in(merged, managed, &last.fields, shape, write.others);
-    };
+) -> Result<Value, Unconverted> {
     // The fields are named as in the version of the last apply, so remove them in that version.
-    let here = OtherVersion {
-        api_version: write.api_version,
-        shape,
-        to_other: other.from_other,
-        from_other: other.to_other,
-    };
-    // A built-in kind has at most two versions; the versions of a CRD all convert trivially.
-    let rest = write.others.iter().filter(|other| !is_last(other));
-    let others: Vec<OtherVersion<'_>> = rest.copied().chain([here]).collect();
-    let merged = other.convert_to(merged);
-    other.convert_back(&pruned_in(
-        &merged,
-        managed,
-        &last.fields,
-        other.shape,
-        &others,
-    ))
-}
-
-/// Like [`pruned`] if `last` is in the version of `shape`. Managers may own fields in `others`.
-fn pruned_in(
-    merged: &Value,
-    managed: &Managed,
-    last: &FieldSet,
-    shape: Shape<'_>,
-    others: &[OtherVersion<'_>],
-) -> Value {
-    let place = shape.root();
+    let at = write.version_of(last);
+    let merged = &*write.convert(merged, write.api_version, at)?;
+    let there = write.shape_of(at, shape);
+    let place = there.root();
     let whole = |set: &FieldSet| walk::with_structs(set, place, merged);
-    let last = whole(last);
-    let first = without(merged, &last, shape);
-    let is_in = |entry: &Entry, other: &OtherVersion<'_>| entry.api_version == other.api_version;
-    let entries = || managed.entries.values();
-    let here = entries().filter(|entry| !others.iter().any(|other| is_in(entry, other)));
-    // Restore fields that other managers own, with their parents …
-    let mut second = with_owned(merged, &first, &here.collect::<Vec<&Entry>>(), shape);
-    for other in others {
-        let there: Vec<&Entry> = entries().filter(|entry| is_in(entry, other)).collect();
-        if !there.is_empty() {
-            let (merged, left) = (other.convert_to(merged), other.convert_to(&second));
-            second = other.convert_back(&with_owned(&merged, &left, &there, other.shape));
+    let last = whole(&last.fields);
+    // Restore fields that other managers own, with their parents, in the version of each …
+    let mut owned = (Cow::Borrowed(merged), without(merged, &last, there), at);
+    let versions = write.others.iter().map(|other| other.api_version);
+    let rest = versions.chain([write.api_version]).filter(|v| *v != at);
+    for version in [at].into_iter().chain(rest) {
+        let is_in = |entry: &&Entry| write.version_of(entry) == version;
+        let entries: Vec<&Entry> = managed.entries.values().filter(is_in).collect();
+        if entries.is_empty() {
+            continue;
         }
+        let (all, left, from) = &owned;
+        let all = write.convert(all, from, version)?.into_owned();
+        let left = write.convert(left, from, version)?;
+        let left = with_owned(&all, &left, &entries, write.shape_of(version, shape));
+        owned = (Cow::Owned(all), left, version);
     }
+    let (_, left, from) = &owned;
+    let second = write.convert(left, from, at)?;
     // … and fields that this manager never owned.
     let kept = whole(&walk::field_set(&second, place));
     let present = whole(&walk::field_set(merged, place));
     let gone = present.difference(&kept).intersection(&last);
-    without(merged, &gone, shape)
+    let pruned = without(merged, &gone, there);
+    Ok(write.convert(&pruned, at, write.api_version)?.into_owned())
 }
 
 /// Returns what is `left` of the merged object plus the fields that `managers` own.

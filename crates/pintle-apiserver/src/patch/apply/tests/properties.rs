@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{super::*, *};
+use super::*;
 
 /// Data that several managers might apply.
 fn any_data() -> impl Strategy<Value = BTreeMap> {
