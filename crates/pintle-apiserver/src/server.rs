@@ -16,7 +16,7 @@ use crate::{
     registry::Registry,
     store::Store,
     tower_service::ApiService,
-    webhook::WebhookTarget,
+    webhook::{Roots, WebhookTarget},
 };
 use pintle_clock::{Clock, Rng};
 
@@ -80,6 +80,7 @@ pub struct Builder {
     points: Pointed,
     pub(crate) webhooks: Vec<(bool, Hook)>,
     pub(crate) routes: Vec<(String, WebhookTarget)>,
+    webhook_roots: Option<Roots>,
 }
 
 impl ApiServer {
@@ -96,6 +97,7 @@ impl ApiServer {
             points: Pointed::default(),
             webhooks: Vec::new(),
             routes: Vec::new(),
+            webhook_roots: None,
         }
     }
 
@@ -199,6 +201,20 @@ impl Builder {
         self
     }
 
+    /// Sets the certificates, in PEM, that are trusted for webhooks without a `caBundle`. Default: the
+    /// certificates of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let pem = "-----BEGIN CERTIFICATE-----";
+    /// let server = pintle_apiserver::ApiServer::builder().webhook_roots(pem).build();
+    /// ```
+    pub fn webhook_roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.webhook_roots = Some(Roots::new(pem.into()));
+        self
+    }
+
     /// Installs hooks around every commit, which may also delay responses. For tests of concurrent
     /// writes and lost responses.
     pub fn points(mut self, points: impl Points) -> Self {
@@ -247,6 +263,9 @@ impl Builder {
         api.points = self.points;
         for (mutating, hook) in self.webhooks {
             api.webhooks.hooks(mutating).add_local(hook);
+        }
+        if let Some(roots) = self.webhook_roots {
+            api.webhooks.client.set_system_roots(roots);
         }
         for (service, target) in self.routes {
             api.webhooks.client.route(service, target);

@@ -13,6 +13,7 @@ use super::{
     errors::DEADLINE,
     pool::{Address, Connection, Key, Pool},
     services,
+    tls::Roots,
 };
 use crate::api::Api;
 
@@ -24,14 +25,31 @@ pub(crate) struct Sent {
 }
 
 /// Calls webhooks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Client {
     pool: Pool,
+    /// The certificates of webhooks whose configuration has no `caBundle`.
+    system: RwLock<Roots>,
     /// What was registered for Services, by `namespace/name`.
     routes: RwLock<Arc<BTreeMap<String, WebhookTarget>>>,
 }
 
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            pool: Pool::default(),
+            system: RwLock::new(Roots::new(Vec::new())),
+            routes: RwLock::default(),
+        }
+    }
+}
+
 impl Client {
+    /// Replaces the certificates of the system.
+    pub(crate) fn set_system_roots(&self, roots: Roots) {
+        *self.system.write() = roots;
+    }
+
     /// Registers what stands in for a Service.
     pub(crate) fn route(&self, service: String, target: WebhookTarget) {
         let mut routes = self.routes.write();
@@ -116,14 +134,19 @@ impl Client {
             }
             Destination::Local(_) => Vec::new(),
         };
+        let roots = if config.roots.is_system() {
+            self.system.read().clone()
+        } else {
+            config.roots.clone()
+        };
         let mut last = CallError::transport(url, "no addresses");
         for address in addresses {
             let key = Key {
                 address,
                 server_name: config.server_name(),
-                bundle: Arc::clone(config.roots.bundle()),
+                bundle: Arc::clone(roots.bundle()),
             };
-            match self.post(config, key, url, &request).await {
+            match self.post(&roots, key, url, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err((error, true)) => last = error,
                 Err((error, false)) => return Err(error),
@@ -135,7 +158,7 @@ impl Client {
     /// Sends a request to one address. The error says whether another address may be tried.
     async fn post(
         &self,
-        config: &ClientConfig,
+        roots: &Roots,
         key: Key,
         url: &str,
         request: &impl Fn() -> Result<Request<Full<Bytes>>, CallError>,
@@ -144,7 +167,7 @@ impl Client {
         loop {
             let mut connection = match self.pool.take(&key) {
                 Some(connection) => connection,
-                None => Connection::open(key.clone(), &config.roots)
+                None => Connection::open(key.clone(), roots)
                     .await
                     .map_err(|why| failed(why, true))?,
             };

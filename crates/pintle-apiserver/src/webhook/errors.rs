@@ -90,7 +90,8 @@ pub(super) fn tls_error(name: &str, error: &io::Error) -> String {
     match inner {
         Some(rustls::Error::InvalidCertificate(problem)) => {
             let why = match problem {
-                CertificateError::UnknownIssuer => {
+                // An authority of the same name signed it with another key.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                     "certificate signed by unknown authority".to_owned()
                 }
                 CertificateError::Expired

@@ -31,6 +31,7 @@ pub(crate) use self::{
     config::{ClientConfig, Destination},
     errors::CallError,
     local::LocalWebhook,
+    tls::Roots,
 };
 pub use self::{
     local::{AdmissionRequest, AdmissionResponse, ConversionRequest},

@@ -1,4 +1,5 @@
-//! The TLS configuration of a call: only the CA bundle of the webhook is trusted.
+//! The TLS configuration of a call. The CA bundle of the webhook is trusted, and nothing else; without
+//! a bundle, the certificates of the system are.
 
 use std::{
     fmt,
@@ -16,9 +17,10 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// The certificates that a webhook may have, in PEM. Parsed on first use.
+/// The certificates that a webhook may have, in PEM. Parsed on first use. An empty bundle stands for
+/// those of the system.
 #[derive(Clone)]
-pub(super) struct Roots {
+pub(crate) struct Roots {
     bundle: Arc<Vec<u8>>,
     parsed: Arc<OnceLock<Result<Arc<ClientConfig>, String>>>,
 }
@@ -30,7 +32,13 @@ impl fmt::Debug for Roots {
 }
 
 impl Roots {
-    pub(super) fn new(bundle: Vec<u8>) -> Self {
+    pub(crate) fn new(bundle: Vec<u8>) -> Self {
+        // Upstream ignores a bundle of blanks.
+        let bundle = if bundle.trim_ascii().is_empty() {
+            Vec::new()
+        } else {
+            bundle
+        };
         Self {
             bundle: Arc::new(bundle),
             parsed: Arc::default(),
@@ -42,23 +50,48 @@ impl Roots {
         &self.bundle
     }
 
+    /// Returns true if the bundle names no certificates of its own.
+    pub(super) fn is_system(&self) -> bool {
+        self.bundle.is_empty()
+    }
+
     /// Returns the client configuration that trusts these certificates.
     pub(super) fn config(&self) -> Result<Arc<ClientConfig>, String> {
-        self.parsed
-            .get_or_init(|| client_config(&self.bundle))
-            .clone()
+        let parse = || {
+            if self.is_system() {
+                return client_config(system_certificates(), true);
+            }
+            let certificates = CertificateDer::pem_slice_iter(&self.bundle);
+            let certificates: Result<Vec<_>, _> = certificates.collect();
+            client_config(certificates.map_err(|error| error.to_string())?, false)
+        };
+        self.parsed.get_or_init(parse).clone()
     }
 }
 
-fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
+/// Loads the certificates that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+fn system_certificates() -> Vec<CertificateDer<'static>> {
+    let loaded = rustls_native_certs::load_native_certs();
+    for error in &loaded.errors {
+        tracing::warn!(%error, "failed to load system certificates; webhooks without a caBundle \
+            may be refused");
+    }
+    loaded.certs
+}
+
+/// Trusts these certificates, and skips invalid ones if they are `lenient`ly loaded.
+fn client_config(
+    certificates: Vec<CertificateDer<'static>>,
+    lenient: bool,
+) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let mut pinned = Vec::new();
-    for certificate in CertificateDer::pem_slice_iter(bundle) {
-        let certificate = certificate.map_err(|error| error.to_string())?;
-        roots
-            .add(certificate.clone())
-            .map_err(|error| error.to_string())?;
-        pinned.push(certificate);
+    for certificate in certificates {
+        match roots.add(certificate.clone()) {
+            Ok(()) => pinned.push(certificate),
+            Err(_) if lenient => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -45,6 +45,7 @@ mod support;
 mod tables;
 mod warnings;
 mod watches;
+mod webhook_roots;
 mod webhooks;
 mod websockets;
 mod writes;
