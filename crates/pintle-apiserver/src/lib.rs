@@ -58,6 +58,7 @@
 
 mod admission;
 mod api;
+mod audit;
 mod authz;
 #[cfg(feature = "client")]
 mod client;
@@ -83,6 +84,7 @@ pub use pintle_clock::Clock;
 
 pub use self::{
     api::{Body, ControllerRegistration, User},
+    audit::{AuditEvent, AuditObject},
     authz::{Authorization, AuthorizationError},
     points::{Hold, Points, Write},
     serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},

@@ -11,6 +11,7 @@ use crate::{
         Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, History,
         Registered, SharedLedger, User, Version2,
     },
+    audit::{AuditEvent, Auditor},
     authz::{Authorization, rbac::Rbac},
     points::{Pointed, Points},
     registry::Registry,
@@ -78,6 +79,7 @@ pub struct Builder {
     authorization: Authorization,
     beyond_loopback: bool,
     points: Pointed,
+    auditor: Auditor,
     pub(crate) webhooks: Vec<(bool, Hook)>,
     pub(crate) routes: Vec<(String, WebhookTarget)>,
     webhook_roots: Option<Roots>,
@@ -95,6 +97,7 @@ impl ApiServer {
             authorization: Authorization::default(),
             beyond_loopback: false,
             points: Pointed::default(),
+            auditor: Auditor::default(),
             webhooks: Vec::new(),
             routes: Vec::new(),
             webhook_roots: None,
@@ -222,6 +225,30 @@ impl Builder {
         self
     }
 
+    /// Calls `observe` with every request, once its response is ready.
+    ///
+    /// The event shows the annotations that webhooks and admission plugins add for the audit log. The
+    /// observer runs in the task of the request, so it should return quickly.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, events) = mpsc::sync_channel(1024);
+    /// let server = pintle_apiserver::ApiServer::builder()
+    ///     .audit(move |event| {
+    ///         let _ = sender.try_send(event);
+    ///     })
+    ///     .build();
+    /// // … make requests, then look at `events.try_iter()` …
+    /// # drop((server, events));
+    /// ```
+    pub fn audit(mut self, observe: impl Fn(AuditEvent) + Send + Sync + 'static) -> Self {
+        self.auditor = Auditor::new(observe);
+        self
+    }
+
     /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
     /// Any machine that has the token then has administrator rights.
@@ -249,6 +276,7 @@ impl Builder {
             accounts: Accounts::default(),
             ledger: SharedLedger::default(),
             controllers: Controllers::default(),
+            auditor: self.auditor,
             points: Pointed::default(),
             expiry: Expiry::default(),
             history: History::default(),

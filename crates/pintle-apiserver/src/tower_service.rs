@@ -77,16 +77,29 @@ where
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let pretty = wants_pretty(&parts.uri, &parts.headers);
+            let mut audited = api.auditor.start(&mut parts);
             let user = parts.extensions.remove::<User>();
             let user = user
                 .or_else(|| own.map(Arc::unwrap_or_clone))
                 .filter(|user| !user.name.is_empty())
                 .ok_or_else(ApiError::unauthorized)
-                .and_then(|user| api.admit_request(&parts, user));
+                .and_then(|user| {
+                    if let Some(audited) = &mut audited {
+                        audited.user(&user);
+                    }
+                    api.admit_request(&parts, user)
+                });
             let user = match user {
                 Ok(user) => user,
-                Err(error) => return Ok(refusal(&error, pretty)),
+                Err(error) => {
+                    let response = refusal(&error, pretty);
+                    api.auditor.finish(audited, response.status());
+                    return Ok(response);
+                }
             };
+            if let Some(audited) = &mut audited {
+                audited.user(&user);
+            }
             let body = read(body).await;
             let asked = api
                 .points
@@ -101,6 +114,7 @@ where
                 tracing::error!(what, "request handler panicked; responding with 500");
                 refusal(&ApiError::internal("a request handler panicked"), pretty)
             });
+            api.auditor.finish(audited, response.status());
             if let Some((method, path)) = asked {
                 let code = response.status();
                 let hold = api

@@ -72,6 +72,7 @@ use self::{
 };
 use crate::{
     admission::{Chain, Webhooks},
+    audit::{Auditor, Record},
     authz::{Authorizer, rbac::Rbac},
     points::Pointed,
     registry::{
@@ -108,6 +109,8 @@ pub(crate) struct Api {
     pub(crate) ledger: SharedLedger,
     /// The kinds that have a running controller.
     pub(crate) controllers: Controllers,
+    /// Observes every request.
+    pub(crate) auditor: Auditor,
     /// Test hooks around commits.
     pub(crate) points: Pointed,
     /// When events expire.
@@ -138,6 +141,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     /// Warnings for the response, even if it is an error.
     pub(crate) warnings: Warnings,
+    /// What the audit event of the request says.
+    pub(crate) audit: Record,
     /// The connection, if it can be upgraded to a WebSocket.
     pub(crate) upgrade: Option<Upgrade>,
     /// Ends a watch when its connection or the server shuts down.
@@ -212,6 +217,7 @@ impl Api {
             user,
             upgrade: parts.extensions.get::<Upgrade>().cloned(),
             warnings: Warnings::default(),
+            audit: parts.extensions.get().cloned().unwrap_or_default(),
         };
         let deprecated = deprecation(&call.target.resource);
         let warnings = call.warnings.clone();

@@ -10,6 +10,7 @@
 mod admission;
 mod admission_plugins;
 mod apply;
+mod audit;
 mod bodies;
 mod bootstrap;
 mod client;

@@ -25,11 +25,18 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Returns the error of the write, or `None` if the failure policy of the webhook ignores it.
-    pub(super) fn verdict(self, hook: &Hook) -> Option<ApiError> {
+    /// `place` names the call in the audit event.
+    pub(super) fn verdict(
+        self,
+        hook: &Hook,
+        request: &Request<'_>,
+        place: &str,
+    ) -> Option<ApiError> {
         let name = &hook.name;
         match self {
             Self::Refused(error) => Some(error),
             Self::Calling(why) if hook.ignore_failures => {
+                request.options.audit.annotate(place, name.as_str());
                 tracing::warn!(webhook = name, why, "webhook failed; allowing the write");
                 None
             }
@@ -149,7 +156,9 @@ pub(super) async fn call(
         .into_iter()
         .flatten()
     {
-        tracing::debug!(webhook = name, key, %value, "audit annotation of a webhook");
+        let value = value.as_str().unwrap_or_default();
+        let key = format!("{name}/{key}");
+        request.options.audit.annotate(&key, value);
     }
     for warning in response["warnings"].as_array().into_iter().flatten() {
         let warning = warning.as_str().unwrap_or_default();

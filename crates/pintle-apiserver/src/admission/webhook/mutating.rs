@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::{
     call::{Failure, call},
     hook::Hook,
@@ -75,7 +77,7 @@ async fn run(
             }
         });
     }
-    for hook in api.webhooks.hooks(true).current().iter() {
+    for (i, hook) in api.webhooks.hooks(true).current().iter().enumerate() {
         let Some(invocation) = invocation(api, hook, request, object.as_deref()).await? else {
             continue;
         };
@@ -86,7 +88,20 @@ async fn run(
         if skipped {
             continue;
         }
-        let result = call_one(api, hook, request, &invocation, object.as_deref_mut()).await;
+        let place = format!(
+            "webhook.admission.k8s.io/round_{}_index_{i}",
+            u8::from(request.is_reinvocation())
+        );
+        let result = call_one(
+            api,
+            hook,
+            request,
+            &invocation,
+            object.as_deref_mut(),
+            &place,
+        );
+        let result = result.await;
+        annotate(request, hook, &place, matches!(result, Ok(true)));
         if let Ok(true) = result {
             with(&mut Rounds::object_changed);
             request.reinvoke();
@@ -97,7 +112,8 @@ async fn run(
             });
         }
         if let Err(failure) = result
-            && let Some(error) = failure.verdict(hook)
+            && let Some(error) =
+                failure.verdict(hook, request, &format!("failed-open.mutation.{place}"))
         {
             return Err(error);
         }
@@ -109,6 +125,25 @@ async fn run(
     Ok(())
 }
 
+/// Notes in the audit event that a webhook was called, and whether it changed the object.
+fn annotate(request: &Request<'_>, hook: &Hook, place: &str, mutated: bool) {
+    if request.options.audit.is_on() {
+        let value = format!("{{{},\"mutated\":{mutated}}}", identity(hook));
+        let key = format!("mutation.{place}");
+        request.options.audit.annotate(&key, value);
+    }
+}
+
+/// Returns the first members of an annotation's value, in Kubernetes' order.
+fn identity(hook: &Hook) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    format!(
+        "\"configuration\":{},\"webhook\":{}",
+        text(&hook.configuration),
+        text(&hook.name)
+    )
+}
+
 /// Calls one webhook and applies its patch. Returns true if that changed the object.
 async fn call_one(
     api: &Api,
@@ -116,6 +151,7 @@ async fn call_one(
     request: &Request<'_>,
     invocation: &Invocation,
     object: Option<&mut Tree>,
+    place: &str,
 ) -> Result<bool, Failure> {
     let patch = call(api, hook, request, invocation, object.as_deref(), true).await?;
     let Some(operations) = patch else {
@@ -130,6 +166,14 @@ async fn call_one(
     };
     let new = patched(api, request, invocation, object, &operations).await;
     let new = new.map_err(Failure::Refused)?;
+    if request.options.audit.is_on() {
+        let value = format!(
+            "{{{},\"patch\":{operations},\"patchType\":\"JSONPatch\"}}",
+            identity(hook)
+        );
+        let key = format!("patch.{place}");
+        request.options.audit.annotate(&key, value);
+    }
     let changed = new != *object;
     *object = new;
     Ok(changed)

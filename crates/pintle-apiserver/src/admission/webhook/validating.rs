@@ -40,10 +40,16 @@ async fn run(api: &Api, request: &Request<'_>, object: Option<&Tree>) -> Result<
             wanted.push((hook, invocation));
         }
     }
-    let calls = wanted.iter().map(|(hook, invocation)| async move {
-        let called = call(api, hook, request, invocation, object, false).await;
-        called.err().and_then(|failure| failure.verdict(hook))
-    });
+    let calls = wanted
+        .iter()
+        .enumerate()
+        .map(|(i, (hook, invocation))| async move {
+            let called = call(api, hook, request, invocation, object, false).await;
+            let failure = called.err()?;
+            let place =
+                format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{i}");
+            failure.verdict(hook, request, &place)
+        });
     // All are awaited, and the first in order decides, so that the answer does not depend on which
     // webhook is faster.
     match join_all(calls).await.into_iter().flatten().next() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::admission::Operation;
 use crate::api::{ApiError, Body, Call};
+use crate::audit::Record;
 use crate::schema::{field::FieldError, field_paths::clip};
 
 /// The total length of the warnings of a response above which each is truncated, in characters.
@@ -28,6 +29,8 @@ pub(crate) struct WriteOptions {
     pub(crate) field_validation: FieldValidation,
     /// Warnings for the response.
     pub(crate) warnings: Warnings,
+    /// What the audit event of the request says.
+    pub(crate) audit: Record,
     /// What the client sent, for admission.
     pub(crate) sent: Sent,
 }
@@ -202,6 +205,7 @@ impl Call {
             manager: self.manager(manager),
             field_validation,
             warnings: self.warnings.clone(),
+            audit: self.audit.clone(),
             sent: Sent {
                 manager: !manager.is_empty(),
                 field_validation: !self.query.get("fieldValidation").is_empty(),

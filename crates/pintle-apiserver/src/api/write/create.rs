@@ -78,6 +78,7 @@ impl Api {
         let version = meta::text(&object, "resourceVersion").parse::<u64>();
         let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();
+        options.audit.name(&given);
         self.check_namespace(resource, namespace, &given)?;
         let custom = resource.custom.as_ref();
         if custom.is_some_and(|custom| custom.terminating) {

@@ -122,6 +122,7 @@ impl Api {
             manager: String::new(),
             field_validation: FieldValidation::default(),
             warnings: call.warnings.clone(),
+            audit: call.audit.clone(),
             sent: Sent::deletion(&options.sent),
         };
         let user = (!options.admitted).then_some(&call.user);
