@@ -51,7 +51,8 @@
 //! missing `priorityClassName`, `runtimeClassName` or `serviceAccountName` is refused, and a Pod
 //! with an account gets its token volume. The account `default` is the exception: nothing creates
 //! it on a bare server, so it need not exist. Quotas apply once a controller has counted their usage,
-//! as `pintle-cluster` does; the labels of Pod Security Standards are not enforced.
+//! as `pintle-cluster` does. The labels `pod-security.kubernetes.io/*` of a namespace refuse Pods, warn
+//! and audit as in Kubernetes.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

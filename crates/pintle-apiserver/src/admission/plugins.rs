@@ -4,6 +4,7 @@ mod certificates;
 mod claim_resize;
 mod classes;
 mod limit_ranger;
+mod pod_security;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -15,8 +16,8 @@ use serde_json::Value;
 
 use self::{
     certificates::Certificates, claim_resize::ClaimResize, classes::DefaultClass,
-    limit_ranger::LimitRanger, priority::Priority, resource_quota::ResourceQuota,
-    runtime_class::RuntimeClass, service_account::ServiceAccount,
+    limit_ranger::LimitRanger, pod_security::PodSecurity, priority::Priority,
+    resource_quota::ResourceQuota, runtime_class::RuntimeClass, service_account::ServiceAccount,
 };
 use super::{
     Plugin, Request,
@@ -45,6 +46,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(LimitRanger),
         Box::new(ServiceAccount),
+        Box::new(PodSecurity),
         Box::new(Priority),
         Box::new(DefaultClass::STORAGE),
         Box::new(ClaimResize),

@@ -30,6 +30,7 @@ mod mutations;
 mod namespaces;
 mod objects;
 mod openapi;
+mod pod_security;
 mod pods;
 mod points;
 mod properties;

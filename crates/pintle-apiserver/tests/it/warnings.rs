@@ -171,30 +171,3 @@ async fn registered_controller_suppresses_the_warning() {
         1
     );
 }
-
-/// Proves objects/no-silent-storage.
-#[tokio::test]
-async fn pod_security_label_warns() {
-    let server = server();
-    let http = http(&server);
-    let namespace = |name: &str, level: &str| {
-        json!({"metadata": {"name": name,
-            "labels": {"pod-security.kubernetes.io/enforce": level}}})
-    };
-    let path = "/api/v1/namespaces";
-    let open = namespace("open", "privileged");
-    assert_eq!(
-        write(&http, "POST", path, "application/json", &open)
-            .await
-            .len(),
-        0
-    );
-    let closed = namespace("closed", "restricted");
-    let warnings = write(&http, "POST", path, "application/json", &closed).await;
-    assert_eq!(
-        warnings,
-        [
-            "299 - \"pintle: the label pod-security.kubernetes.io/enforce has no effect: this server does not enforce Pod Security Standards\""
-        ]
-    );
-}

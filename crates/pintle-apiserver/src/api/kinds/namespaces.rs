@@ -8,16 +8,13 @@ use super::{
     fields::{add, ensure_map},
 };
 use crate::{
-    api::{Api, ApiError, Warnings, write::Part},
+    api::{Api, ApiError, write::Part},
     meta::{self, Tree},
     registry::Resource,
 };
 
 /// Namespaces that cannot be deleted.
 const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
-
-/// Sets the Pod Security Standard of a namespace.
-const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 
 /// `namespaces`.
 #[derive(Debug)]
@@ -50,19 +47,6 @@ impl Kind for Namespaces {
                 object.insert("spec".into(), json!({}));
             }
             object["spec"]["finalizers"] = finalizers.clone();
-        }
-    }
-
-    /// Pod Security is the one default admission plugin that is missing, so say so.
-    fn warn(&self, object: &Tree, warnings: &Warnings) {
-        let labels = object.get("metadata").and_then(|m| m.get("labels"));
-        let level = labels.and_then(|labels| labels.get(POD_SECURITY));
-        let level = level.and_then(Value::as_str).unwrap_or("privileged");
-        if level != "privileged" {
-            warnings.add(format!(
-                "pintle: the label {POD_SECURITY} has no effect: this server does not enforce Pod \
-                 Security Standards"
-            ));
         }
     }
 

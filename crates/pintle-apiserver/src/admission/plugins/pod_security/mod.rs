@@ -1,0 +1,337 @@
+//! `PodSecurity`: the labels of a namespace say which Pod Security Standard its Pods must meet.
+//!
+//! ```text
+//! Pod                 ─► enforce: refused   audit: annotation   warn: warning
+//! workload            ─►                    audit: annotation   warn: warning
+//! Namespace           ─► labels are valid; a stricter level warns about existing Pods
+//! ```
+//!
+//! [`policy`] reads the labels, [`standards`] says which checks a level has in a version, and
+//! [`checks`] are the checks.
+
+mod checks;
+mod policy;
+mod standards;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use self::{
+    checks::{Pod, Violation},
+    policy::{Level, PREFIX, Policy, Standard},
+    standards::violations,
+};
+use super::{cluster_object, in_namespace};
+use crate::{
+    admission::{Operation, Plugin, Request, Verdict, verdict},
+    api::{Api, ApiError},
+    meta::Tree,
+    schema::field::FieldError,
+};
+
+/// The maximum number of existing Pods that a stricter level is compared with.
+const MAX_PODS: usize = 3000;
+
+/// How long existing Pods are compared with a stricter level.
+const MAX_TIME: Duration = Duration::from_secs(1);
+
+/// How many Pods are compared before other tasks may run.
+const BATCH: usize = 64;
+
+/// Checks Pods, and the templates of workloads, against the standard of their namespace.
+#[derive(Debug)]
+pub(crate) struct PodSecurity;
+
+/// Subresources of Pods that change nothing that matters here.
+const IGNORED: [&str; 8] = [
+    "exec",
+    "attach",
+    "binding",
+    "eviction",
+    "log",
+    "portforward",
+    "proxy",
+    "status",
+];
+
+/// Where the kinds with a Pod template have it.
+fn template_of(group: &str, plural: &str) -> Option<&'static [&'static str]> {
+    Some(match (group, plural) {
+        ("", "podtemplates") => &["template"],
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => &["spec", "template"],
+        ("batch", "cronjobs") => &["spec", "jobTemplate", "spec", "template"],
+        _ => return None,
+    })
+}
+
+impl Plugin for PodSecurity {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
+        let (group, plural) = (&*request.resource.group, &*request.resource.plural);
+        let concerned = match (group, plural) {
+            ("", "pods") => !IGNORED.contains(&request.sub),
+            ("", "namespaces") => return is_write(request) && request.sub.is_empty(),
+            _ => request.sub.is_empty() && template_of(group, plural).is_some(),
+        };
+        // A namespace without these labels allows everything.
+        concerned
+            && is_write(request)
+            && (request.options.audit.is_on() || is_labelled(api, request))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        let Some(object) = object else {
+            return verdict(Ok(()));
+        };
+        if request.is_for("", "namespaces") {
+            return Box::pin(namespace(api, request, object));
+        }
+        verdict(if request.is_for("", "pods") {
+            pod(api, request, object)
+        } else {
+            workload(api, request, object);
+            Ok(())
+        })
+    }
+}
+
+fn is_write(request: &Request<'_>) -> bool {
+    matches!(request.operation, Operation::Create | Operation::Update)
+}
+
+/// Returns true if the namespace of a request has a label that may matter.
+fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
+    let namespaces = api.registry.builtin_collection("", "namespaces");
+    let name = request.namespace.unwrap_or_default();
+    let found = namespaces.and_then(|namespaces| api.store.get(namespaces, name));
+    found.is_some_and(|namespace| namespace.content.mentions(PREFIX))
+}
+
+/// Returns the policy of the namespace of a request, and what is wrong with it.
+fn policy_of(api: &Api, request: &Request<'_>) -> (Policy, Vec<FieldError>) {
+    let name = request.namespace.unwrap_or_default();
+    let namespace = cluster_object(api, "", "namespaces", name).unwrap_or_default();
+    Policy::of(&namespace["metadata"]["labels"])
+}
+
+/// Joins violations: with details for one Pod, without for many.
+fn described(violations: &[Violation], detailed: bool) -> String {
+    let each = violations.iter().map(|violation| match &violation.detail {
+        detail if detailed && !detail.is_empty() => format!("{} ({detail})", violation.reason),
+        _ => violation.reason.clone(),
+    });
+    each.collect::<Vec<String>>().join(", ")
+}
+
+/// Enforces, audits and warns about a Pod.
+fn pod(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
+    let (policy, errors) = policy_of(api, request);
+    if errors.is_empty() && policy.is_privileged() {
+        annotate(request, "enforce-policy", "privileged:latest".to_owned());
+        return Ok(());
+    }
+    let new = Value::Object(object.clone());
+    let old = request.old.cloned().map(Value::Object);
+    if request.operation == Operation::Update
+        && old.is_some_and(|old| !is_significant(&new["spec"], &old["spec"]))
+    {
+        return Ok(());
+    }
+    let pod = pod_of(&new);
+    annotate_errors(request, &errors);
+    annotate(request, "enforce-policy", policy.enforce.to_string());
+    let found = violations(policy.enforce, &pod);
+    audit(request, &policy, &pod);
+    if found.is_empty() {
+        warn(request, &policy, &pod);
+        return Ok(());
+    }
+    Err(request.forbidden(&format!(
+        "violates PodSecurity \"{}\": {}",
+        policy.enforce,
+        described(&found, true)
+    )))
+}
+
+/// Audits and warns about the Pods that a workload would create. Only Pods themselves are refused.
+fn workload(api: &Api, request: &Request<'_>, object: &Tree) {
+    let resource = request.resource;
+    let (policy, errors) = policy_of(api, request);
+    let mut at = object
+        .get("metadata")
+        .map(|_| Value::Object(object.clone()));
+    for field in template_of(&resource.group, &resource.plural).unwrap_or_default() {
+        at = at.map(|mut value| value[*field].take());
+    }
+    let Some(template) = at.filter(Value::is_object) else {
+        return;
+    };
+    let pod = pod_of(&template);
+    annotate_errors(request, &errors);
+    audit(request, &policy, &pod);
+    warn(request, &policy, &pod);
+}
+
+fn pod_of(object: &Value) -> Pod<'_> {
+    Pod {
+        annotations: &object["metadata"]["annotations"],
+        spec: &object["spec"],
+    }
+}
+
+fn annotate(request: &Request<'_>, key: &str, value: String) {
+    let audit = &request.options.audit;
+    audit.annotate(&format!("{PREFIX}{key}"), value);
+}
+
+fn annotate_errors(request: &Request<'_>, errors: &[FieldError]) {
+    if !errors.is_empty() {
+        let why = crate::schema::field::aggregate(errors);
+        annotate(request, "error", format!("Failed to parse policy: {why}"));
+    }
+}
+
+fn would_violate(standard: Standard, pod: &Pod<'_>) -> Option<String> {
+    let found = violations(standard, pod);
+    let described = described(&found, true);
+    let text = || format!("would violate PodSecurity \"{standard}\": {described}");
+    (!found.is_empty()).then(text)
+}
+
+fn audit(request: &Request<'_>, policy: &Policy, pod: &Pod<'_>) {
+    if request.options.audit.is_on()
+        && let Some(text) = would_violate(policy.audit, pod)
+    {
+        annotate(request, "audit-violations", text);
+    }
+}
+
+fn warn(request: &Request<'_>, policy: &Policy, pod: &Pod<'_>) {
+    if let Some(text) = would_violate(policy.warn, pod) {
+        request.options.warnings.add(text);
+    }
+}
+
+/// Returns true if an update of a Pod changes an image or adds a container. Other fields that matter
+/// cannot change.
+fn is_significant(new: &Value, old: &Value) -> bool {
+    let list = |spec: &Value, field: &str| spec[field].as_array().cloned().unwrap_or_default();
+    for field in ["containers", "initContainers"] {
+        let (new, old) = (list(new, field), list(old, field));
+        let mut pairs = new.iter().zip(&old);
+        if new.len() != old.len() || pairs.any(|(new, old)| new["image"] != old["image"]) {
+            return true;
+        }
+    }
+    let old = list(old, "ephemeralContainers");
+    list(new, "ephemeralContainers").iter().any(|new| {
+        let before = old.iter().find(|old| old["name"] == new["name"]);
+        before.is_none_or(|old| old["image"] != new["image"])
+    })
+}
+
+/// Requires valid labels, and warns about Pods that a stricter level would refuse.
+async fn namespace(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
+    let labels = |object: &Tree| {
+        let labels = object.get("metadata").and_then(|meta| meta.get("labels"));
+        labels.cloned().unwrap_or_default()
+    };
+    let (new, errors) = Policy::of(&labels(object));
+    let old = request.old.map(|old| Policy::of(&labels(old)));
+    let known = old.as_ref().is_some_and(|(_, known)| *known == errors);
+    if !errors.is_empty() && !known {
+        return Err(ApiError::invalid("", "Namespace", request.name, errors));
+    }
+    let Some((old, _)) = old else {
+        return Ok(());
+    };
+    let (new, old) = (new.enforce, old.enforce);
+    let relaxed = new.version == old.version && new.level <= old.level;
+    if new == old || new.level == Level::Privileged || relaxed {
+        return Ok(());
+    }
+    for warning in existing_pods(api, request.name, new).await {
+        request.options.warnings.add(warning);
+    }
+    Ok(())
+}
+
+/// Returns warnings about the Pods of a namespace that do not meet a standard.
+async fn existing_pods(api: &Api, namespace: &str, standard: Standard) -> Vec<String> {
+    let deadline = Instant::now() + MAX_TIME;
+    // One Pod of each controller first: the others probably look the same.
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    let mut controllers = std::collections::BTreeSet::new();
+    for pod in in_namespace(api, "pods", namespace) {
+        let tree = Value::Object(pod.decode());
+        let owners = tree["metadata"]["ownerReferences"].as_array();
+        let mut owners = owners.into_iter().flatten();
+        let controller = owners.find(|owner| owner["controller"] == true);
+        let uid = controller.map(|owner| owner["uid"].as_str().unwrap_or_default().to_owned());
+        if uid.is_none_or(|uid| controllers.insert(uid)) {
+            first.push(pod);
+        } else {
+            rest.push(pod);
+        }
+    }
+    let total = first.len() + rest.len();
+    let mut checked = 0;
+    // The first name and the number of Pods with the same violations.
+    let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    for pod in first.into_iter().chain(rest).take(MAX_PODS) {
+        let tree = Value::Object(pod.decode());
+        let reasons = violations(standard, &pod_of(&tree));
+        if !reasons.is_empty() {
+            let entry = found.entry(described(&reasons, false));
+            let (name, count) = entry.or_insert_with(|| (pod.name().to_owned(), 0));
+            *count += 1;
+            if pod.name() < name.as_str() {
+                pod.name().clone_into(name);
+            }
+        }
+        checked += 1;
+        if checked % BATCH == 0 {
+            tokio::task::yield_now().await;
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+    let mut warnings = Vec::new();
+    if checked < total {
+        warnings.push(format!(
+            "new PodSecurity enforce level only checked against the first {checked} of {total} \
+             existing pods"
+        ));
+    }
+    if !found.is_empty() {
+        warnings.push(format!(
+            "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \
+             \"{standard}\""
+        ));
+    }
+    let pods = found.into_iter().map(|(why, (name, count))| match count {
+        1 => format!("{name}: {why}"),
+        2 => format!("{name} (and 1 other pod): {why}"),
+        _ => format!("{name} (and {} other pods): {why}", count - 1),
+    });
+    let mut pods: Vec<String> = pods.collect();
+    pods.sort();
+    warnings.extend(pods);
+    warnings
+}
