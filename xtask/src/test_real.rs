@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::generate;
 use crate::interrupt::Interrupt;
 use crate::real_cluster::{
-    self, BARE_VARIABLE, ControlPlane, ELECTOR_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE,
-    Options, RunDir, XTASK_VARIABLE,
+    self, BARE_VARIABLE, CORPUS_SERVER_VARIABLE, CORPUS_VARIABLE, ControlPlane, ELECTOR_VARIABLE,
+    FULL_CORPUS_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, Options, RunDir, XTASK_VARIABLE,
 };
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
@@ -28,16 +28,20 @@ const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
+    /// Send every object generated for the corpus of CRDs, which takes much longer
+    #[arg(long)]
+    full_corpus: bool,
     /// Arguments for `cargo test`: a test name, or `-- --nocapture`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo_test: Vec<String>,
 }
 
-/// Starts two control planes, runs the tests, stops the control planes in any case, and adds the
+/// Starts three control planes, runs the tests, stops the control planes in any case, and adds the
 /// results to `totals`.
 ///
-/// One control plane is complete; the other has no controller manager, so that only the tests change
-/// its objects. A full run first compares the committed tables of built-in kinds with the latter.
+/// One control plane is complete; the others have no controller manager, so that only the tests change
+/// their objects, and one of these is for the corpus of CRDs. A full run first compares the committed
+/// tables of built-in kinds with the other.
 pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     let interrupt = Interrupt::install()?;
     let runs = real_cluster::cache_dir()?.join("run");
@@ -52,6 +56,7 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     };
     tests.cargo_test(&["--no-run".to_owned()])?;
 
+    let crds = real_cluster::corpus::ensure(&real_cluster::cache_dir()?, &tests.interrupt)?;
     let started = Instant::now();
     let up = |name: &str, controller_manager| {
         let name = format!("{RUN_PREFIX}{name}{}", std::process::id());
@@ -61,18 +66,27 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
         };
         ControlPlane::up(RunDir::open(&runs.join(name))?, options, &tests.interrupt)
     };
-    let (whole, bare) = std::thread::scope(|scope| {
+    let started_all = std::thread::scope(|scope| {
         let bare = scope.spawn(|| up("bare-", false));
-        (up("", true), bare.join())
+        let corpus = scope.spawn(|| up("corpus-", false));
+        let joined = |it: std::thread::ScopedJoinHandle<'_, Result<ControlPlane>>| {
+            let panicked = |_| Err(anyhow!("panicked while starting the API server"));
+            it.join().unwrap_or_else(panicked)
+        };
+        [up("", true), joined(bare), joined(corpus)]
     });
-    let bare = bare.unwrap_or_else(|_| Err(anyhow!("panicked while starting the API server")));
-    let (whole, bare) = match (whole, bare) {
-        (Ok(whole), Ok(bare)) => (whole, bare),
-        (Ok(one), Err(why)) | (Err(why), Ok(one)) => {
-            real_cluster::down(one.dir())?;
-            return Err(why);
+    let [whole, bare, corpus] = match started_all {
+        [Ok(whole), Ok(bare), Ok(corpus)] => [whole, bare, corpus],
+        some => {
+            let mut failure = None;
+            for one in some {
+                match one {
+                    Ok(one) => drop(real_cluster::down(one.dir())?),
+                    Err(why) => failure = failure.or(Some(why)),
+                }
+            }
+            return Err(failure.unwrap_or_else(|| anyhow!("cannot start the control planes")));
         }
-        (Err(why), Err(_)) => return Err(why),
     };
     println!(
         "control planes ready after {:.1} s",
@@ -84,10 +98,15 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
         (BARE_VARIABLE, bare.dir().kubeconfig()),
         (KUBECTL_VARIABLE, bare.kubectl()),
         (ELECTOR_VARIABLE, whole.elector()),
+        (CORPUS_SERVER_VARIABLE, corpus.dir().kubeconfig()),
+        (CORPUS_VARIABLE, crds),
         (XTASK_VARIABLE, std::env::current_exe()?),
     ];
+    if args.full_corpus {
+        tests.variables.push((FULL_CORPUS_VARIABLE, "1".into()));
+    }
     let outcome = check_tables(args, &bare).and_then(|()| tests.cargo_test(&args.cargo_test));
-    for cluster in [&whole, &bare] {
+    for cluster in [&whole, &bare, &corpus] {
         real_cluster::down(cluster.dir())?;
         if outcome.is_ok() {
             cluster.dir().remove()?;

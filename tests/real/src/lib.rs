@@ -53,6 +53,15 @@ pub const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
 /// Names the variable with the path of the replica that is elected by client-go.
 pub const ELECTOR_VARIABLE: &str = "PINTLE_REAL_ELECTOR";
 
+/// Names the variable with the kubeconfig path of the API server for the corpus of CRDs.
+pub const CORPUS_SERVER_VARIABLE: &str = "PINTLE_REAL_CORPUS_SERVER";
+
+/// Names the variable with the path of the corpus of CRDs.
+pub const CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS";
+
+/// Names the variable that asks for every object of the corpus instead of a selection.
+pub const FULL_CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS_FULL";
+
 /// Returns the path in an environment variable.
 ///
 /// # Panics
@@ -126,6 +135,17 @@ pub async fn api_server_address() -> std::net::SocketAddr {
 /// Panics like [`client`].
 pub async fn bare_client() -> Client {
     let path = from_environment(BARE_VARIABLE);
+    let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
+    client_from(kubeconfig, |_| {}).await
+}
+
+/// Returns an administrator's client of the API server for the corpus of CRDs.
+///
+/// # Panics
+///
+/// Panics like [`client`].
+pub async fn corpus_client() -> Client {
+    let path = from_environment(CORPUS_SERVER_VARIABLE);
     let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
     client_from(kubeconfig, |_| {}).await
 }

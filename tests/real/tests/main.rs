@@ -4,6 +4,7 @@
 
 mod cluster;
 mod control_plane;
+mod corpus;
 mod differential;
 mod election;
 mod events;

@@ -2,11 +2,13 @@
 //!
 //! - [`binaries`] builds them from source, once per version and machine.
 //! - [`elector`] does the same for the Go program of the tests of leader election.
+//! - [`corpus`] fetches the corpus of real CRDs.
 //! - [`run_dir`] is the directory of a control plane: state, credentials, data, logs.
 //! - [`control_plane`] starts and stops the processes of one directory.
 
 mod binaries;
 mod control_plane;
+pub(crate) mod corpus;
 mod credentials;
 mod elector;
 mod process;
@@ -38,6 +40,15 @@ pub(crate) const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
 /// The variable that names the replica elected by client-go to tests.
 pub(crate) const ELECTOR_VARIABLE: &str = "PINTLE_REAL_ELECTOR";
 
+/// Like [`BARE_VARIABLE`], for the API server on which the corpus of CRDs is installed.
+pub(crate) const CORPUS_SERVER_VARIABLE: &str = "PINTLE_REAL_CORPUS_SERVER";
+
+/// The variable that names the file with the corpus of CRDs to tests.
+pub(crate) const CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS";
+
+/// The variable that makes tests send every object of the corpus instead of a selection.
+pub(crate) const FULL_CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS_FULL";
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Start the control plane and wait until it is ready; builds it first if necessary
@@ -61,6 +72,8 @@ pub(crate) enum Command {
     Env(Place),
     /// Show what is running and where its files are
     Status(Place),
+    /// Fetch the corpus of CRDs if necessary, and print a shell export of its path
+    Corpus,
 }
 
 /// Selects one of several control planes on this machine.
@@ -144,6 +157,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         }
         Command::Env(place) => print!("{}", running(place)?.exports()),
         Command::Status(place) => println!("{}", running(place)?.describe()),
+        Command::Corpus => {
+            let path = corpus::ensure(&cache_dir()?, &Interrupt::install()?)?;
+            println!("export {CORPUS_VARIABLE}={}", quoted(&path));
+        }
     }
     Ok(())
 }

@@ -7,11 +7,11 @@ const MAX_SHOWN: usize = 600;
 
 /// A difference between two responses.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     /// A JSON pointer into the response, such as `/headers/…` or `/body/…`, or `/code=` and our code.
-    pub(super) path: String,
-    pub(super) real: Option<Value>,
-    pub(super) ours: Option<Value>,
+    pub(crate) path: String,
+    pub(crate) real: Option<Value>,
+    pub(crate) ours: Option<Value>,
 }
 
 impl std::fmt::Display for Difference {
@@ -28,7 +28,7 @@ impl std::fmt::Display for Difference {
 
 /// Returns all differences. Responses with different codes have one difference, because their bodies
 /// are not comparable.
-pub(super) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
+pub(crate) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
     if real["code"] != ours["code"] {
         let both = |response: &Value| Some(json!([response["code"], response["body"]]));
         return vec![Difference {
@@ -72,15 +72,15 @@ fn walk(path: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Ve
 /// `ours` is our value there, so that an entry accepts no other difference: the word `nothing` or
 /// JSON. A string matches any value that contains it. A path with our code needs no value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Accepted {
-    pub(super) step: String,
-    pub(super) path: String,
+pub(crate) struct Accepted {
+    pub(crate) step: String,
+    pub(crate) path: String,
     ours: Option<Value>,
 }
 
 impl Accepted {
     /// Returns whether the entry accepts a difference.
-    pub(super) fn matches(&self, step: &str, difference: &Difference) -> bool {
+    pub(crate) fn matches(&self, step: &str, difference: &Difference) -> bool {
         let alike = match (&self.ours, &difference.ours) {
             _ if is_code(&self.path) => true,
             (Some(Value::String(part)), Some(Value::String(text))) => text.contains(part.as_str()),
@@ -95,7 +95,7 @@ fn is_code(path: &str) -> bool {
 }
 
 /// Parses `accepted.txt`. Lines that start with `#` are comments.
-pub(super) fn accepted(text: &str) -> Vec<Accepted> {
+pub(crate) fn accepted(text: &str) -> Vec<Accepted> {
     let lines = text.lines().map(str::trim);
     lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))

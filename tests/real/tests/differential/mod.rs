@@ -8,7 +8,7 @@
 //!
 //! The kube-apiserver runs without a controller manager, so that only the requests change objects.
 
-mod compare;
+pub(crate) mod compare;
 mod mask;
 mod script;
 mod side;
