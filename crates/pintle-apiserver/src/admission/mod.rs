@@ -81,6 +81,12 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         verdict(Ok(()))
     }
 
+    /// Returns true if users configure what [`admit`](Self::admit) changes. Such a plugin may corrupt
+    /// `managedFields`, which the write path then restores.
+    fn is_configured_by_users(&self) -> bool {
+        false
+    }
+
     /// Returns true if [`validate`](Self::validate) wants to see this write.
     fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
         let _ = (api, request);
@@ -121,6 +127,12 @@ impl Chain {
         self.plugins
             .iter()
             .any(|plugin| plugin.admits(api, request))
+    }
+
+    /// Returns true if a plugin that users configure wants to change the write.
+    pub(crate) fn admits_by_configuration(&self, api: &Api, request: &Request<'_>) -> bool {
+        let mut plugins = self.plugins.iter();
+        plugins.any(|plugin| plugin.is_configured_by_users() && plugin.admits(api, request))
     }
 
     /// Returns true if some plugin wants to validate the write.

@@ -241,7 +241,8 @@ impl Api {
             })?;
             let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
-            return self.subresource(&call, &sub.name.clone(), verb).await;
+            let sub = sub.name.clone();
+            return Box::pin(self.subresource(&call, &sub, verb)).await;
         }
         let verb = match call.target.name {
             Some(_) => call.named_verb(),
@@ -258,6 +259,8 @@ impl Api {
         {
             return answer;
         }
+        // Every request allocates and copies a future as large as the largest one here. The rarer
+        // verbs have large ones, so they are boxed.
         match verb {
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
@@ -267,9 +270,9 @@ impl Api {
             }
             CREATE => self.create(&call).await,
             UPDATE => self.update(&call, "").await,
-            PATCH => self.patch(&call, "").await,
-            DELETE => self.delete(&call).await,
-            DELETE_COLLECTION => self.delete_collection(&call).await,
+            PATCH => Box::pin(self.patch(&call, "")).await,
+            DELETE => Box::pin(self.delete(&call)).await,
+            DELETE_COLLECTION => Box::pin(self.delete_collection(&call)).await,
             _ => Err(ApiError::wrong_method()),
         }
     }

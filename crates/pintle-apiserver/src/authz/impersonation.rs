@@ -22,6 +22,8 @@ use crate::{
     meta::NameRule,
 };
 
+/// How the names of all headers about impersonation start.
+const PREFIX: &str = "impersonate-";
 const EXTRA: &str = "impersonate-extra-";
 /// The group of resources that stand for attributes of a user.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -75,6 +77,10 @@ pub(super) fn acting_user(api: &Api, parts: &Parts, user: User) -> Result<User, 
 
 /// Returns the user that the headers name, as they name it.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+    let mut names = headers.keys();
+    if !names.any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(None);
+    }
     let name = first(headers, "impersonate-user");
     let groups = headers.get_all("impersonate-group");
     let groups: Vec<String> = groups.iter().map(text).collect();

@@ -54,6 +54,10 @@ impl Plugin for MutatingWebhooks {
         !api.webhooks.hooks(true).is_empty() && !is_exempt(request)
     }
 
+    fn is_configured_by_users(&self) -> bool {
+        true
+    }
+
     fn admit<'a>(
         &'a self,
         api: &'a Api,

@@ -34,9 +34,13 @@ impl Api {
             return Ok(());
         }
         let Some(projection) = write.projection else {
-            let managers = managers(new).cloned();
+            // Copying and comparing managedFields is expensive.
+            let may_corrupt = self.admission.admits_by_configuration(self, &request);
+            let before = may_corrupt.then(|| managers(new).cloned());
             self.admission.admit(self, &mut request, Some(new)).await?;
-            keep_valid_managers(new, managers);
+            if let Some(before) = before {
+                keep_valid_managers(new, before);
+            }
             return set_namespace(resource, write.namespace, new);
         };
         let shown_old = old.map(|old| (projection.show)(resource, old));
