@@ -31,22 +31,22 @@ use crate::{
 };
 
 /// How long nothing may change before the cluster of a reference counts as idle.
-const LONG_REST: Duration = Duration::from_secs(15 * 60);
+const LONG_IDLE: Duration = Duration::from_secs(15 * 60);
 /// The same for a run that is compared with the reference.
-const SHORT_REST: Duration = Duration::from_secs(5);
+const SHORT_IDLE: Duration = Duration::from_secs(5);
 /// The same at the end of the story.
-const LAST_REST: Duration = Duration::from_secs(40);
+const LAST_IDLE: Duration = Duration::from_secs(40);
 /// The time between two steps of a rapid story.
 const GAP: Duration = Duration::from_millis(7);
 /// How long the idle reference is observed at the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the cluster may take to become idle, not counting the idle time itself.
-const RESTLESS: Duration = Duration::from_secs(20 * 60);
+const IDLE_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// How often to check whether the cluster is idle.
-const LOOK: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// How many changes the cluster may take to become idle.
-const CHANGES: u64 = 1000;
+const MAX_CHANGES: u64 = 1000;
 
 /// The state shared by all scenarios of a check.
 pub(crate) struct Setup {
@@ -63,7 +63,7 @@ pub(crate) struct Setup {
 /// The states that a scenario has to reach.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expected {
-    /// By step.
+    /// The state after each step.
     pub(crate) steps: BTreeMap<usize, Arc<State>>,
     /// After the user deleted the object of the story at this step.
     pub(crate) absent: BTreeMap<usize, Arc<State>>,
@@ -166,12 +166,12 @@ impl Driver<'_> {
         let json = "application/json";
         for crd in &self.setup.crds {
             let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let (status, answer) = self.hub.call(Method::POST, path, json, Some(crd)).await;
+            let (status, response) = self.hub.call(Method::POST, path, json, Some(crd)).await;
             if !status.is_success() {
                 let name = &crd["metadata"]["name"];
                 return Err(format!(
                     "cannot install the CRD {name}: {}",
-                    answer["message"]
+                    response["message"]
                 ));
             }
         }
@@ -195,12 +195,12 @@ impl Driver<'_> {
         for object in &self.setup.given {
             let path = object.kind.path(&object.namespace);
             let value = Some(&object.value);
-            let (status, answer) = self.hub.call(Method::POST, &path, json, value).await;
+            let (status, response) = self.hub.call(Method::POST, &path, json, value).await;
             if !status.is_success() {
                 return Err(format!(
                     "cannot create {}: {}",
                     object.title(),
-                    answer["message"]
+                    response["message"]
                 ));
             }
         }
@@ -234,7 +234,7 @@ impl Driver<'_> {
         }
         self.drift().await;
         if self.depth == Depth::Thorough {
-            self.watch_rest().await;
+            self.observe_idle().await;
         }
     }
 
@@ -246,27 +246,27 @@ impl Driver<'_> {
     /// Waits until the cluster is idle.
     async fn wait_until_idle(&self, last: bool) {
         let quiet = match self.depth {
-            Depth::Trial if last => LAST_REST,
-            Depth::Trial => SHORT_REST,
-            _ => LONG_REST,
+            Depth::Trial if last => LAST_IDLE,
+            Depth::Trial => SHORT_IDLE,
+            _ => LONG_IDLE,
         };
-        self.quiet_for(quiet).await;
+        self.idle_for(quiet).await;
     }
 
-    async fn quiet_for(&self, quiet: Duration) {
-        let deadline = Instant::now() + quiet + RESTLESS;
-        let most = self.hub.newest() + CHANGES;
+    async fn idle_for(&self, quiet: Duration) {
+        let deadline = Instant::now() + quiet + IDLE_DEADLINE;
+        let most = self.hub.newest() + MAX_CHANGES;
         loop {
-            match self.hub.quiet() {
+            match self.hub.idle_time() {
                 Some(since) if since >= quiet => return,
-                Some(since) => sleep(quiet.saturating_sub(since).min(LOOK)).await,
+                Some(since) => sleep(quiet.saturating_sub(since).min(POLL_INTERVAL)).await,
                 None => sleep(Duration::from_secs(1)).await,
             }
             if self.hub.is_waiting_for_step() {
                 return;
             }
             if Instant::now() > deadline || self.hub.newest() > most {
-                let took = Instant::now() + quiet + RESTLESS - deadline;
+                let took = Instant::now() + quiet + IDLE_DEADLINE - deadline;
                 self.hub.give_up(Abort::Restless(took.as_secs() / 60 + 1));
                 return;
             }
@@ -314,7 +314,7 @@ impl Driver<'_> {
             let wait = wait.unwrap_or_default();
             late += wait;
             sleep(wait).await;
-            self.quiet_for(SHORT_REST).await;
+            self.idle_for(SHORT_IDLE).await;
         }
     }
 
@@ -413,8 +413,8 @@ impl Driver<'_> {
     }
 
     /// Observes the idle cluster for a day, then through a restart.
-    async fn watch_rest(&self) {
-        self.watch_for("24 idle hours", sleep(DAY)).await;
+    async fn observe_idle(&self) {
+        self.observe("24 idle hours", sleep(DAY)).await;
         let process = {
             let record = self.hub.record.lock();
             let requests = record.trace.requests.iter();
@@ -423,12 +423,12 @@ impl Driver<'_> {
         if let Some(process) = process {
             self.hub.record.lock().mark("restart while idle");
             let _ = self.hub.signals.send(Signal::Crash(process));
-            self.watch_for("a restart while idle", sleep(Duration::from_secs(120)))
+            self.observe("a restart while idle", sleep(Duration::from_secs(120)))
                 .await;
         }
     }
 
-    async fn watch_for(&self, during: &'static str, done: impl Future<Output = ()>) {
+    async fn observe(&self, during: &'static str, done: impl Future<Output = ()>) {
         let before = self.hub.record.lock().trace.requests.len();
         done.await;
         let mut record = self.hub.record.lock();
@@ -453,7 +453,7 @@ impl Driver<'_> {
     }
 }
 
-/// Checks what must hold after every commit.
+/// Checks the conditions that must hold after every commit.
 async fn watch_always(hub: Arc<Hub>, always: Vec<Predicate>) {
     let mut seen = 0;
     loop {

@@ -1,9 +1,9 @@
 //! The gateway between the controller and the server. Faults in requests are injected here.
 //!
 //! ```text
-//! controller ─► request ─► latency ─► fault before? ─► server ─► fault after? ─► latency ─► answer
+//! controller ─► request ─► latency ─► fault before? ─► server ─► fault after? ─► latency ─► response
 //!                                          │                          │
-//!                                   crash, error, rival        crash, lost answer, user
+//!                                   crash, error, rival        crash, lost response, user
 //! ```
 //!
 //! A request of a crashed process never returns: first the process is cut off, then its futures are
@@ -41,7 +41,7 @@ use crate::{
 };
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+pub(crate) type HttpResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// An error below HTTP.
 #[derive(Debug, thiserror::Error)]
@@ -98,9 +98,9 @@ pub(crate) struct Gateway {
 }
 
 impl Service<Request<Body>> for Gateway {
-    type Response = Answer;
+    type Response = HttpResponse;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -108,12 +108,12 @@ impl Service<Request<Body>> for Gateway {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let gateway = self.clone();
-        Box::pin(async move { gateway.answer(request).await })
+        Box::pin(async move { gateway.handle(request).await })
     }
 }
 
 impl Gateway {
-    async fn answer(self, request: Request<Body>) -> Result<Answer, BoxError> {
+    async fn handle(self, request: Request<Body>) -> Result<HttpResponse, BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let target = Target::read(&parts.method, &parts.uri, &body);
@@ -133,21 +133,21 @@ impl Gateway {
         let origin = Origin::Controller(call.index);
         let sent = Request::from_parts(parts, Full::new(body));
         let oneshot = self.server.clone().oneshot(sent);
-        let Ok(answer) = self.hub.attributed(origin, oneshot).await;
-        self.hub.record.lock().trace.requests[call.index].status = Some(answer.status().as_u16());
-        let answer = if call.target.verb == Verb::Watch && answer.status().is_success() {
-            let (parts, body) = answer.into_parts();
+        let Ok(response) = self.hub.attributed(origin, oneshot).await;
+        self.hub.record.lock().trace.requests[call.index].status = Some(response.status().as_u16());
+        let response = if call.target.verb == Verb::Watch && response.status().is_success() {
+            let (parts, body) = response.into_parts();
             let feed = feed::wrap(&self, call.target.resource.clone(), body);
             Response::from_parts(parts, feed)
         } else {
-            let (parts, body) = answer.into_parts();
+            let (parts, body) = response.into_parts();
             let Ok(body) = body.collect().await;
             let body = body.to_bytes();
             self.learn(&call, parts.status, &body);
             Response::from_parts(parts, full(body))
         };
         self.after(&call).await?;
-        self.finish(&call, answer).await
+        self.finish(&call, response).await
     }
 
     /// Records the request and waits for it to reach the server.
@@ -200,7 +200,7 @@ impl Gateway {
     }
 
     /// Applies a fault that takes effect before the request reaches the server.
-    async fn before(&self, call: &Call) -> Result<Option<Answer>, BoxError> {
+    async fn before(&self, call: &Call) -> Result<Option<HttpResponse>, BoxError> {
         match call.fault {
             Some(Fault::CrashBefore) => {
                 self.session.crash(&self.hub, "before a request");
@@ -223,13 +223,13 @@ impl Gateway {
                 self.session.crash(&self.hub, "after a request");
                 std::future::pending().await
             }
-            Some(Fault::LostAnswer) => {
+            Some(Fault::LostResponse) => {
                 sleep(self.hub.latency()).await;
-                Err(Broken("connection reset before the answer arrived").into())
+                Err(Broken("connection reset before the response arrived").into())
             }
             Some(Fault::ServerRestart) => {
                 self.hub.restart_server();
-                Err(Broken("connection reset before the answer arrived").into())
+                Err(Broken("connection reset before the response arrived").into())
             }
             Some(Fault::UserDelete) => {
                 self.hub.user_delete().await;
@@ -247,15 +247,15 @@ impl Gateway {
         }
     }
 
-    async fn finish(&self, call: &Call, answer: Answer) -> Result<Answer, BoxError> {
+    async fn finish(&self, call: &Call, response: HttpResponse) -> Result<HttpResponse, BoxError> {
         {
             let mut record = self.hub.record.lock();
             let request = &mut record.trace.requests[call.index];
-            request.status = Some(answer.status().as_u16());
+            request.status = Some(response.status().as_u16());
         }
         sleep(self.hub.latency()).await;
         self.session.alive(&self.hub).await;
-        Ok(answer)
+        Ok(response)
     }
 
     /// Redirects a list that accepts any version to an older state, while stale reads are enabled.
@@ -326,7 +326,7 @@ impl Gateway {
         let call = self.begin(target, Bytes::new()).await.map_err(failed)?;
         if let Some(early) = self.before(&call).await.map_err(failed)? {
             return Err(ExternalError(format!(
-                "{service} answered {}",
+                "{service} responded with {}",
                 early.status()
             )));
         }
@@ -370,16 +370,16 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
         .boxed_unsync()
 }
 
-fn plain(code: u16, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(full(body));
-    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
+fn plain(code: u16, body: impl Into<Bytes>) -> HttpResponse {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
     let json = header::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(header::CONTENT_TYPE, json);
-    answer
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }
 
 /// Returns the response of a server that refuses a request.
-fn refusal(code: u16) -> Answer {
+fn refusal(code: u16) -> HttpResponse {
     let (reason, message) = match code {
         403 => ("Forbidden", "exceeded quota"),
         409 => ("Conflict", "the object has been modified"),
@@ -401,10 +401,10 @@ fn refusal(code: u16) -> Answer {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": format!("{message} (injected by pintle-trials)"), "reason": reason, "code": code,
     });
-    let mut answer = plain(code, status.to_string());
+    let mut response = plain(code, status.to_string());
     if code == 429 {
         let second = header::HeaderValue::from_static("1");
-        answer.headers_mut().insert(header::RETRY_AFTER, second);
+        response.headers_mut().insert(header::RETRY_AFTER, second);
     }
-    answer
+    response
 }

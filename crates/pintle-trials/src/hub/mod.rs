@@ -60,6 +60,7 @@ pub(crate) enum Signal {
     Exited(u32, Option<String>),
 }
 
+/// The shared state of one scenario.
 pub(crate) struct Hub {
     pub(crate) server: ApiServer,
     admin: ApiService,
@@ -131,7 +132,6 @@ impl Hub {
             past: None,
             externals: BTreeMap::new(),
             snapshot: Snapshot::default(),
-            commits: 0,
         };
         let record = Arc::new(Mutex::new(record));
         let committed = Arc::new(Notify::new());
@@ -219,10 +219,10 @@ impl Hub {
         service: ApiService,
         request: Request<Full<Bytes>>,
     ) -> (StatusCode, Bytes) {
-        let answer = self.attributed(origin, service.oneshot(request)).await;
-        let Ok(answer) = answer;
-        let status = answer.status();
-        let body = answer.into_body().collect().await;
+        let response = self.attributed(origin, service.oneshot(request)).await;
+        let Ok(response) = response;
+        let status = response.status();
+        let body = response.into_body().collect().await;
         let Ok(body) = body;
         (status, body.to_bytes())
     }
@@ -247,11 +247,11 @@ impl Hub {
     }
 
     /// Returns how long the cluster has been idle, or `None` if something is pending.
-    pub(crate) fn quiet(&self) -> Option<Duration> {
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
         let record = self.record.lock();
         let now = Instant::now();
-        let settled = record.pending == 0 && record.busy_until <= now;
-        settled.then(|| now - record.last_commit.max(record.busy_until))
+        let idle = record.pending == 0 && record.busy_until <= now;
+        idle.then(|| now - record.last_commit.max(record.busy_until))
     }
 
     /// Returns the current objects of all kinds that were written.

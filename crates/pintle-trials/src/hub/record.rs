@@ -26,6 +26,7 @@ use crate::{
 pub(super) struct Armed {
     pub(super) fault: Fault,
     pub(super) point: Point,
+    /// How many more times it is injected.
     pub(super) left: u32,
 }
 
@@ -40,33 +41,50 @@ pub(super) struct Away {
 pub(crate) struct Record {
     pub(super) start: Instant,
     pub(crate) trace: Trace,
+    /// The origin of the request that is being polled.
     pub(super) current: Origin,
+    /// How often each fingerprint has occurred.
     pub(super) seen: BTreeMap<String, u32>,
     pub(super) armed: Vec<Armed>,
+    /// Resources that changed since the last snapshot.
     pub(super) dirty: BTreeSet<ResourceName>,
+    /// The API version in which each resource was requested.
     pub(super) versions: BTreeMap<ResourceName, String>,
     pub(super) last_commit: Instant,
+    /// The cluster does not count as idle before this time.
     pub(super) busy_until: Instant,
     /// Actions of users that wait for something.
     pub(crate) pending: usize,
+    /// Until when the watch events of a resource are held back.
     pub(super) holds: BTreeMap<ResourceName, Instant>,
+    /// Resources whose feeds are disconnected.
     pub(super) away: BTreeMap<ResourceName, Away>,
+    /// Resources whose next resumed watch has expired.
     pub(super) expired: BTreeSet<ResourceName>,
+    /// Until when the API server is down.
     pub(super) down_until: Option<Instant>,
+    /// The times of the requests in the last minute.
     pub(super) window: VecDeque<Instant>,
+    /// The number of requests per minute above which the controller is in a hot loop.
     pub(crate) limit: usize,
+    /// The step of the story that was applied last.
     pub(crate) step: usize,
+    /// The index of the next step of the story.
     pub(super) next_step: usize,
     /// The user deleted the object for good; the rest of the story is skipped.
     pub(crate) ended: bool,
+    /// Generated names, with their prefix and `*`.
     pub(super) generated: BTreeMap<String, String>,
+    /// The objects that users want, by path.
     pub(super) desired: BTreeMap<String, Desired>,
+    /// How many changes the competing writer has made.
     pub(super) rivals: u32,
     /// After a time travel: lists that accept any version are answered from this one.
     pub(super) past: Option<(u64, Instant)>,
+    /// The entries of external services, by service and id.
     pub(crate) externals: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The last snapshot; resources in `dirty` have changed since.
     pub(super) snapshot: Snapshot,
-    pub(super) commits: u64,
 }
 
 /// Records every commit.
@@ -75,7 +93,6 @@ pub(super) struct Hook(pub(super) Arc<Mutex<Record>>, pub(super) [Arc<Notify>; 2
 impl Points for Hook {
     fn after_commit(&self, write: &Write<'_>, revision: u64) {
         let mut record = self.0.lock();
-        record.commits += 1;
         let resource = ResourceName {
             group: write.group.to_owned(),
             plural: write.resource.to_owned(),

@@ -31,15 +31,12 @@ impl Hub {
             record.mark(text);
             step.clone()
         };
-        match self.try_step(&step).await {
-            Ok(true) => {}
-            Ok(false) => self.retry_step(step),
-            Err(why) => self.give_up(Abort::Story(why)),
-        }
+        self.perform(step).await;
         self.lift(false);
         true
     }
 
+    /// Retries a step in the background until the deletion it waits for is complete.
     fn retry_step(self: &Arc<Self>, step: Step) {
         self.record.lock().pending += 1;
         let hub = Arc::clone(self);
@@ -67,22 +64,23 @@ impl Hub {
         match step {
             Step::Delete(_) => {
                 self.record.lock().desired.remove(&path);
-                let (status, answer) = self
+                let (status, response) = self
                     .call(Method::DELETE, &path, "application/json", None)
                     .await;
-                refuse(step, status, &answer, &[404])?;
+                check(step, status, &response, &[404])?;
                 Ok(true)
             }
             Step::Apply(object, _) => self.apply(step, object, &path).await,
         }
     }
 
+    /// Creates or updates an object, retrying conflicts.
     async fn apply(&self, step: &Step, object: &Desired, path: &str) -> Result<bool, String> {
         for _ in 0..8 {
             let (status, live) = self.call(Method::GET, path, "application/json", None).await;
             if status == StatusCode::NOT_FOUND {
                 let collection = object.kind.path(&object.namespace);
-                let (status, answer) = self
+                let (status, response) = self
                     .call(
                         Method::POST,
                         &collection,
@@ -93,21 +91,21 @@ impl Hub {
                 if status == StatusCode::CONFLICT {
                     continue;
                 }
-                refuse(step, status, &answer, &[])?;
+                check(step, status, &response, &[])?;
             } else {
-                refuse(step, status, &live, &[])?;
+                check(step, status, &live, &[])?;
                 if !live["metadata"]["deletionTimestamp"].is_null() {
                     return Ok(false);
                 }
                 let before = self.record.lock().desired.get(path).cloned();
                 let next = merged(&live, before.as_ref().map(|it| &it.value), &object.value);
-                let (status, answer) = self
+                let (status, response) = self
                     .call(Method::PUT, path, "application/json", Some(&next))
                     .await;
                 if status == StatusCode::CONFLICT {
                     continue;
                 }
-                refuse(step, status, &answer, &[])?;
+                check(step, status, &response, &[])?;
             }
             let mut record = self.record.lock();
             record.desired.insert(path.to_owned(), object.clone());
@@ -128,9 +126,10 @@ impl Hub {
             object
         };
         // Other objects of the story stay; the state is compared with that of the paced reference.
-        self.retry_if_needed(Step::Delete(object)).await;
+        self.perform(Step::Delete(object)).await;
     }
 
+    /// Deletes the object of the story and creates it again.
     pub(crate) async fn user_recreate(self: &Arc<Self>) {
         let object = {
             let mut record = self.record.lock();
@@ -145,12 +144,12 @@ impl Hub {
             ));
             object
         };
-        self.retry_if_needed(Step::Delete(object.clone())).await;
-        self.retry_if_needed(Step::Apply(object, String::new()))
-            .await;
+        self.perform(Step::Delete(object.clone())).await;
+        self.perform(Step::Apply(object, String::new())).await;
     }
 
-    async fn retry_if_needed(self: &Arc<Self>, step: Step) {
+    /// Performs a step now, or in the background if it has to wait for a deletion.
+    async fn perform(self: &Arc<Self>, step: Step) {
         match self.try_step(&step).await {
             Ok(true) => {}
             Ok(false) => self.retry_step(step),
@@ -178,10 +177,11 @@ impl Hub {
     }
 }
 
-fn refuse(step: &Step, status: StatusCode, answer: &Value, fine: &[u16]) -> Result<(), String> {
+/// Returns an error unless the request succeeded or failed with one of the `fine` codes.
+fn check(step: &Step, status: StatusCode, response: &Value, fine: &[u16]) -> Result<(), String> {
     if status.is_success() || fine.contains(&status.as_u16()) {
         return Ok(());
     }
-    let why = answer["message"].as_str().unwrap_or("no message");
+    let why = response["message"].as_str().unwrap_or("no message");
     Err(format!("cannot {}: {status}: {why}", step.describe()))
 }

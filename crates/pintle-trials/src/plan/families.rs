@@ -34,7 +34,7 @@ pub(crate) struct Context {
 
 const PLANNERS: [Planner; 11] = [
     crashes,
-    lost_answers,
+    lost_responses,
     errors,
     rivals,
     user_acts,
@@ -114,8 +114,8 @@ pub(crate) fn crashes(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
 }
 
 /// Each write is applied, but its response is lost.
-fn lost_answers(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
-    each(trace, pace, &[Fault::LostAnswer], is_effective)
+fn lost_responses(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    each(trace, pace, &[Fault::LostResponse], is_effective)
 }
 
 /// Each request fails once, or several times in a row.
@@ -243,7 +243,7 @@ pub(crate) fn crash_pairs(reference: &Trace, pace: Pace) -> Vec<Plan> {
             for (a, b) in [
                 (Fault::CrashAfter, Fault::CrashAfter),
                 (Fault::CrashBefore, Fault::CrashAfter),
-                (Fault::LostAnswer, Fault::CrashBefore),
+                (Fault::LostResponse, Fault::CrashBefore),
             ] {
                 let next = if first.fingerprint == second.fingerprint && first.nth == second.nth {
                     Point::Request(second.fingerprint.clone(), second.nth + 1)

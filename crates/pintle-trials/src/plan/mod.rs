@@ -21,10 +21,10 @@ pub enum Fault {
     /// The process crashes after its request was applied, before the response arrives.
     CrashAfter,
     /// The request is applied, but the connection breaks before the response.
-    LostAnswer,
-    /// The server answers with this status code and applies nothing.
+    LostResponse,
+    /// The server responds with this status code and applies nothing.
     Error(u16),
-    /// The server answers with this status code that many times.
+    /// The server responds with this status code that many times.
     Errors(u16, u32),
     /// The connection is refused.
     Refused,
@@ -61,7 +61,7 @@ impl Fault {
         match self {
             Self::CrashBefore => "crash-before".to_owned(),
             Self::CrashAfter => "crash-after".to_owned(),
-            Self::LostAnswer => "lost-answer".to_owned(),
+            Self::LostResponse => "lost-response".to_owned(),
             Self::Error(code) => format!("error-{code}"),
             Self::Errors(code, times) => format!("errors-{code}x{times}"),
             Self::Refused => "refused".to_owned(),
@@ -87,9 +87,11 @@ impl Fault {
                 "the process crashed before this request reached the server".into()
             }
             Self::CrashAfter => "the process crashed right after this request was applied".into(),
-            Self::LostAnswer => "the request was applied, but its response was lost".into(),
-            Self::Error(code) => format!("the server answered {code} once and applied nothing"),
-            Self::Errors(code, times) => format!("the server answered {code} {times} times"),
+            Self::LostResponse => "the request was applied, but its response was lost".into(),
+            Self::Error(code) => {
+                format!("the server responded with {code} once and applied nothing")
+            }
+            Self::Errors(code, times) => format!("the server responded with {code} {times} times"),
             Self::Refused => "the connection was refused once".into(),
             Self::ServerRestart => {
                 "the API server was down for ten seconds and lost its watch history".into()

@@ -91,7 +91,7 @@ fn fault(name: &str) -> Result<Fault, TokenError> {
     let plain = [
         Fault::CrashBefore,
         Fault::CrashAfter,
-        Fault::LostAnswer,
+        Fault::LostResponse,
         Fault::Refused,
         Fault::ServerRestart,
         Fault::UserDelete,

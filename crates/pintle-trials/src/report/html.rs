@@ -98,7 +98,7 @@ fn rows(trace: &Trace) -> Vec<Row> {
         let write = request.target.verb.is_write();
         let status = request
             .status
-            .map_or_else(|| "no answer".to_owned(), |it| it.to_string());
+            .map_or_else(|| "no response".to_owned(), |it| it.to_string());
         let effect = match request.commits.len() {
             0 if write => ", no change",
             _ => "",
@@ -158,12 +158,12 @@ fn rows(trace: &Trace) -> Vec<Row> {
 }
 
 fn table(out: &mut String, trace: &Trace) {
-    out.push_str("<table><tr><th>time<th>from<th>what<th>answer<th>fault</tr>");
+    out.push_str("<table><tr><th>time<th>from<th>what<th>response<th>fault</tr>");
     for row in rows(trace) {
-        let [who, what, answer, fault] = row.cells.map(|cell| escape(&cell));
+        let [who, what, response, fault] = row.cells.map(|cell| escape(&cell));
         let _ = write!(
             out,
-            "<tr class=\"{}\"><td>{:.3}<td>{who}<td>{what}<td>{answer}<td>{fault}</tr>",
+            "<tr class=\"{}\"><td>{:.3}<td>{who}<td>{what}<td>{response}<td>{fault}</tr>",
             row.class,
             row.at.as_secs_f64(),
         );

@@ -29,7 +29,10 @@ pub(super) fn render(report: &Report) -> String {
             "{name}: {failed} of {scenarios} scenarios failed ({seconds:.1} s)"
         );
     } else {
-        let _ = writeln!(out, "{name}: the Role does not fit ({seconds:.1} s)");
+        let _ = writeln!(
+            out,
+            "{name}: the Role does not match the permissions that were used ({seconds:.1} s)"
+        );
     }
     for failure in &report.failures {
         show(&mut out, report, failure);
@@ -82,7 +85,7 @@ pub(super) fn render(report: &Report) -> String {
         );
     }
     if let Some(file) = &report.regressions {
-        let _ = writeln!(out, "  kept     {} (runs first next time)", file.display());
+        let _ = writeln!(out, "  saved    {} (runs first next time)", file.display());
     }
     if let Some(page) = &report.page {
         let _ = writeln!(out, "  page     {}", page.display());

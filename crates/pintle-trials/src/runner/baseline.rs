@@ -84,7 +84,7 @@ impl Baseline {
                 let differing = differences(&a.state, &b.state, Compare::PathFree);
                 if let Some(first) = differing.first() {
                     let text = format!(
-                        "{} (want: settled after every step; got: in a hurry)",
+                        "{} (want: the paced story; got: the rapid story)",
                         first.describe()
                     );
                     found.push(Violation {

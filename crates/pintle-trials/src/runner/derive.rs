@@ -42,10 +42,10 @@ pub(super) fn derive(check: &mut Check) -> Result<(), String> {
         let path = format!("{}?dryRun=All", base.kind.path(&base.namespace));
         let accepts = |value: &Value| {
             // The server is in this process and answers at once.
-            let answer = hub
+            let response = hub
                 .call(Method::POST, &path, json, Some(value))
                 .now_or_never();
-            answer.is_some_and(|(status, _)| status.is_success())
+            response.is_some_and(|(status, _)| status.is_success())
         };
         walk::story(&base, changes, accepts)
     });

@@ -99,7 +99,7 @@ fn kube_runtime_controller_converges() {
     let folder = tempdir().unwrap();
     let report = trial(&folder, of_kube_runtime)
         .story(short())
-        .only(&["crash-after", "lost-answer", "cut"])
+        .only(&["crash-after", "lost-response", "cut"])
         .run();
     assert_mostly_hit(&report);
     assert_eq!(report.families.len(), 3, "{report}");

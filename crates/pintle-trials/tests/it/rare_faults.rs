@@ -83,7 +83,7 @@ fn pairs_of_crashes_and_random_combinations_run_on_request() {
     let controller = |cx: Cx| keep_pages(cx.client(), watcher::Config::default());
     let report = trial(&folder, controller)
         .story(Story::new().apply(&web()).apply(&changed()))
-        .only(&["crash-before", "lost-answer"])
+        .only(&["crash-before", "lost-response"])
         .pairs()
         .seeds(8)
         .run();

@@ -126,7 +126,7 @@ fn families_take_turns() {
     let families: Vec<String> = plans.iter().take(4).map(Plan::family).collect();
     assert_eq!(
         families,
-        ["crash-after", "lost-answer", "error-500", "rival-1"]
+        ["crash-after", "lost-response", "error-500", "rival-1"]
     );
 }
 
