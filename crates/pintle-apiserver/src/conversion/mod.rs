@@ -170,13 +170,13 @@ impl Api {
         resource: &Resource,
         object: Tree,
     ) -> Result<Content, ApiError> {
-        let Some(converted) = resource.converted() else {
-            return Ok(resource.encode(object));
-        };
         let (from, to) = (resource.api_version(), resource.storage_version());
         if from == to {
             return Ok(resource.encode(object));
         }
+        let Some(converted) = resource.converted() else {
+            return Ok(resource.encode(resource.pruned(to, object)));
+        };
         let mut objects = self.convert(converted, vec![(from, object)], to).await?;
         let object = objects.pop().unwrap_or_default();
         Ok(resource.encode(resource.pruned(to, object)))

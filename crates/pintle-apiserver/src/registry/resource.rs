@@ -248,7 +248,10 @@ impl Resource {
             .storage_defaults()
             .filter(|defaults| defaults.apply(object.clone()) == object)
             .map_or(0, |defaults| defaults.fingerprint);
-        let object = Value::Object(object);
+        let mut object = Value::Object(object);
+        if self.custom.is_some() {
+            shorten_numbers(&mut object);
+        }
         let depth = schema::depth(&object);
         let mut content = match object {
             Value::Object(object) => Content::encode(object, fields),
@@ -267,5 +270,22 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
         version.to_owned()
     } else {
         format!("{group}/{version}")
+    }
+}
+
+/// Writes `1.0` as `1`, as Kubernetes stores it.
+fn shorten_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(n) = number.as_f64().filter(|_| number.is_f64())
+                && n.fract() == 0.0
+                && let Ok(whole) = format!("{n:.0}").parse::<i64>()
+            {
+                *number = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten_numbers),
+        Value::Object(map) => map.values_mut().for_each(shorten_numbers),
+        _ => {}
     }
 }

@@ -318,7 +318,7 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// Formats a float as Go does: shortest form, with an exponent below 1e-4 and from 1e21.
+/// Formats a float as Go's `%v` does: shortest form, with an exponent below 1e-4 and from 1e6.
 pub(crate) fn float(n: f64) -> String {
     if n == 0.0 {
         return if n.is_sign_negative() {
@@ -328,7 +328,7 @@ pub(crate) fn float(n: f64) -> String {
         };
     }
     let size = n.abs();
-    if (1e-4..1e21).contains(&size) {
+    if (1e-4..1e6).contains(&size) {
         return format!("{n}");
     }
     let text = format!("{n:e}");

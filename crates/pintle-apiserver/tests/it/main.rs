@@ -18,6 +18,7 @@ mod concurrency;
 mod connections;
 mod content_types;
 mod conversion;
+mod crd_details;
 mod custom_resources;
 mod definitions;
 mod deletions;

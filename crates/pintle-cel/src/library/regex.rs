@@ -11,7 +11,7 @@ use crate::eval::Context;
 use crate::value::{EvalError, Evaluated, Value, fail, no_such_overload};
 
 /// The size of a compiled pattern, in bytes. Go has a similar limit on repetition.
-const MAX_SIZE: usize = 4 * 1024 * 1024;
+const MAX_SIZE: usize = 12 * 1024 * 1024;
 
 /// The number of patterns that one evaluation keeps compiled.
 const MAX_PATTERNS: usize = 64;

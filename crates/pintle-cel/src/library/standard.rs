@@ -66,10 +66,9 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "string" => to_string,
         "duration" => |_, args| match args {
             [Value::Duration(nanos)] => Ok(Value::Duration(*nanos)),
-            [Value::String(text)] => match time::parse_duration(text) {
-                Ok(nanos) => Ok(Value::Duration(nanos)),
-                Err(why) => Err(fail(why)),
-            },
+            [Value::String(text)] => time::parse_duration(text)
+                .map(Value::Duration)
+                .map_err(|_| conversion("string", "google.protobuf.Duration")),
             [Value::Int(_)] => Err(conversion("int", "google.protobuf.Duration")),
             _ => Err(no_such_overload()),
         },
@@ -77,7 +76,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
             [Value::Timestamp(time)] => Ok(Value::Timestamp(*time)),
             [Value::String(text)] => time::parse_timestamp(text)
                 .map(Value::Timestamp)
-                .map_err(fail),
+                .map_err(|_| conversion("string", "google.protobuf.Timestamp")),
             [Value::Int(seconds)] => time::from_unix(*seconds).map(Value::Timestamp),
             _ => Err(no_such_overload()),
         },

@@ -1,5 +1,6 @@
 //! The corpus as `cargo xtask` stores it.
 
+use std::collections::BTreeMap;
 use std::io::BufRead as _;
 
 use real_tests::{CORPUS_VARIABLE, from_environment};
@@ -11,15 +12,21 @@ pub(super) struct Definition {
     pub(super) samples: Vec<Value>,
 }
 
-/// Reads all CRDs, in the order of the file.
-pub(super) fn load() -> Vec<Definition> {
+/// Reads the CRDs in the order of the file, at most `most` of each module.
+pub(super) fn load(most: usize) -> Vec<Definition> {
     let path = from_environment(CORPUS_VARIABLE);
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     let mut found: Vec<Definition> = Vec::new();
+    let mut modules: BTreeMap<String, usize> = BTreeMap::new();
     for line in std::io::BufReader::new(file).lines() {
         let mut line: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let object = line["object"].take();
         if object["kind"] == "CustomResourceDefinition" {
+            let count = modules.entry(line["module"].to_string()).or_default();
+            *count += 1;
+            if *count > most {
+                continue;
+            }
             found.push(Definition {
                 object,
                 samples: Vec::new(),
@@ -49,6 +56,10 @@ impl Definition {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         group == self.group() && object["kind"] == self.object["spec"]["names"]["kind"]
+    }
+
+    pub(super) fn has_webhook(&self) -> bool {
+        self.object["spec"]["conversion"]["strategy"] == "Webhook"
     }
 
     /// Returns the CRD with the conversion strategy `None`.

@@ -13,6 +13,9 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The prefix of the warnings that only our server sends.
 const OWN_WARNING: &str = "299 - \"pintle: ";
 
+/// Part of the message about a rule that makes a schema too expensive.
+const CONTRIBUTED: &str = "contributed to estimated rule cost total";
+
 pub(super) struct Server {
     client: Client,
 }
@@ -132,9 +135,23 @@ impl Answer {
                 *time = "<time>".into();
             }
         }
+        // Several controllers of kube-apiserver add conditions to a CRD, in any order.
+        let conditions = body.pointer_mut("/status/conditions");
+        if let Some(conditions) = conditions.and_then(Value::as_array_mut) {
+            conditions.sort_by_key(|it| it["type"].to_string());
+        }
         if body["kind"] == "Status" {
             let causes = body.pointer_mut("/details/causes");
             if let Some(causes) = causes.and_then(Value::as_array_mut) {
+                for cause in causes.iter_mut() {
+                    // Of several rules with the same cost, kube-apiserver names any.
+                    if cause["message"]
+                        .as_str()
+                        .is_some_and(|it| it.contains(CONTRIBUTED))
+                    {
+                        cause["field"] = "<rule>".into();
+                    }
+                }
                 causes.sort_by_key(Value::to_string);
             }
             if let Some(message) = body["message"].as_str() {
@@ -164,7 +181,16 @@ fn sorted(message: &str) -> Value {
         return message.into();
     };
     let list = list.strip_suffix(']').unwrap_or(list);
-    let mut parts: Vec<&str> = list.split(", ").collect();
+    let mut parts: Vec<&str> = list
+        .split(", ")
+        .map(|it| {
+            if it.contains(CONTRIBUTED) {
+                CONTRIBUTED
+            } else {
+                it
+            }
+        })
+        .collect();
     parts.sort_unstable();
     json!([head, parts])
 }

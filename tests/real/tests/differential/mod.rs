@@ -120,10 +120,11 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "CEL, whose messages and costs are tested with Kubernetes' own cases",
+        "CEL, which is tested with Kubernetes' own cases and with the corpus of CRDs",
         &[
             "cel/bounded-evaluation",
             "cel/no-stack-overflow",
+            "crd/corpus",
             "crd/library",
             "crd/rule-costs",
             "crd/rules-compiled",

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Kind;
 use crate::{
     api::{
-        Api, ApiError,
+        Api, ApiError, Warnings,
         request::options::WriteOptions,
         write::{
             Part,
@@ -20,7 +20,10 @@ use crate::{
     },
     meta::{self, Tree},
     registry::{Claim, Conflict, EXTENSIONS, Resource, crd},
-    schema::{builtin, defaults, field::FieldError},
+    schema::{
+        builtin, defaults,
+        field::{FieldError, quote},
+    },
     store::{Change, Expect, Object, key_of},
 };
 
@@ -67,6 +70,14 @@ impl Kind for Definitions {
             });
         }
         Ok(())
+    }
+
+    /// Warns about formats that are not validated, once they appear.
+    fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
+        let before = stored.map(crd::unrecognized_formats).unwrap_or_default();
+        for format in crd::unrecognized_formats(object).difference(&before) {
+            warnings.add(format!("unrecognized format {}", quote(format)));
+        }
     }
 
     fn after_write(&self, api: &Api, object: &Object) {

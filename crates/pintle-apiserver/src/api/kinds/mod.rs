@@ -185,9 +185,9 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Adds warnings about an object that is accepted.
-    fn warn(&self, object: &Tree, warnings: &Warnings) {
-        let _ = (object, warnings);
+    /// Adds warnings about an object that is accepted, and replaces `stored` if there is one.
+    fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
+        let _ = (object, stored, warnings);
     }
 
     /// Returns false for an object that needs no work from the controller of its kind.

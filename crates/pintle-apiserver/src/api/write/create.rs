@@ -121,7 +121,7 @@ impl Api {
             self.prepare_create(resource, &mut new, &options.warnings);
             let _reservation = resource.hooks.allocate(self, &mut new, None)?;
             let new = self.validated(write, None, new).await?;
-            resource.hooks.warn(&new, &options.warnings);
+            resource.hooks.warn(&new, None, &options.warnings);
             self.controllers.warn(resource, &new, &options.warnings);
             let key = key_of(namespace, &name);
             let content = self.encode_stored(resource, new).await?;

@@ -119,7 +119,7 @@ impl Api {
             keep_unchanged_times(&stored, &mut new);
             let mut new = self.validated(write, Some(&stored), new).await?;
             if part == Part::Main {
-                resource.hooks.warn(&new, &options.warnings);
+                resource.hooks.warn(&new, Some(old), &options.warnings);
                 if spec_changed(resource, &new, old) {
                     self.controllers.warn(resource, &new, &options.warnings);
                 }

@@ -15,7 +15,7 @@ use self::names::Decision;
 pub(super) use self::names::{Entry, Names};
 pub(crate) use self::{
     names::{Claim, Conflict},
-    validate::{check, check_update},
+    validate::{check, check_update, unrecognized_formats},
 };
 use super::{
     resource::{Resource, Sub, api_version},
@@ -383,6 +383,10 @@ fn storage_hash(name: &str) -> String {
 /// accepted, and stays established.
 pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     let established = Definition::read(tree).is_established();
+    if let Some((approved, reason, message)) = validate::approval(tree) {
+        let kind = "KubernetesAPIApprovalPolicyConformant";
+        set_condition(tree, kind, approved, reason, &message, now);
+    }
     let status = tree.entry("status").or_insert_with(|| json!({}));
     status["acceptedNames"] = decision.accepted.clone();
     if let Some(conflict) = &decision.conflict {

@@ -1,11 +1,16 @@
 //! Validation of custom resource definitions.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Definition, at, spec, string, strings};
 use crate::{
     meta::{NameRule, Tree},
-    schema::{field::FieldError, structural::Structural},
+    schema::{
+        field::{FieldError, quote},
+        structural::{Structural, is_known_format},
+    },
 };
 
 /// Validates a new definition.
@@ -109,41 +114,95 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
     spec::check(definition, errors);
 }
 
+const APPROVAL: &str = "api-approved.kubernetes.io";
+
+/// Returns whether a group belongs to the Kubernetes community.
+fn is_protected(group: &str) -> bool {
+    let own = ["k8s.io", "kubernetes.io"];
+    own.iter()
+        .any(|own| group == *own || group.ends_with(&format!(".{own}")))
+}
+
+/// Returns the approval of a definition whose group requires one: whether there is one, the reason
+/// and a message.
+pub(super) fn approval(tree: &Tree) -> Option<(bool, &'static str, String)> {
+    if !is_protected(&string(at(tree, &["spec", "group"]))) {
+        return None;
+    }
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let text = string(at(tree, &["metadata", "annotations", APPROVAL]));
+    Some(if text.is_empty() {
+        let why = format!("protected groups must have approval annotation {APPROVAL:?}, {SEE}");
+        (false, "MissingAnnotation", why)
+    } else if text.starts_with("unapproved") {
+        let why = format!("not approved: {}", quote(&text));
+        (false, "UnapprovedAnnotation", why)
+    } else if text.contains("://") {
+        (true, "ApprovedAnnotation", format!("approved in {text}"))
+    } else {
+        let why = format!(
+            "protected groups must have approval annotation {APPROVAL:?} with either a URL or a \
+             reason starting with \"unapproved\", {SEE}"
+        );
+        (false, "InvalidAnnotation", why)
+    })
+}
+
 /// Checks the API approval annotation, which `k8s.io` and `kubernetes.io` groups require.
 fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
-    const APPROVAL: &str = "api-approved.kubernetes.io";
-    let group = string(at(tree, &["spec", "group"]));
-    let protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|own| group == *own || group.ends_with(&format!(".{own}")));
-    if !protected {
+    let Some((_, reason, why)) = approval(tree) else {
+        return;
+    };
+    // Updates that leave the approval as it is are always accepted.
+    let before = old.and_then(approval);
+    if before.is_some_and(|(_, before, _)| before == reason) {
         return;
     }
     let place = format!("metadata.annotations[{APPROVAL}]");
-    let found = |tree: &Tree| string(at(tree, &["metadata", "annotations", APPROVAL]));
-    let is_valid = |text: &str| text.starts_with("unapproved") || text.contains("://");
-    let text = found(tree);
-    // Updates that leave the approval as it is are always accepted.
-    let unchanged = old
-        .map(found)
-        .is_some_and(|old| old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text));
-    if unchanged || is_valid(&text) {
-        return;
+    match reason {
+        "MissingAnnotation" => errors.push(FieldError::required(place, why)),
+        "InvalidAnnotation" => {
+            let text = string(at(tree, &["metadata", "annotations", APPROVAL]));
+            errors.push(FieldError::invalid(place, text, why));
+        }
+        _ => {}
     }
-    errors.push(if text.is_empty() {
-        FieldError::required(
-            place,
-            format!(
-                "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
-            ),
-        )
-    } else {
-        FieldError::invalid(
-            place,
-            text,
-            "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
-        )
-    });
+}
+
+/// Returns the formats in the schemas of a definition that are not validated, sorted.
+pub(crate) fn unrecognized_formats(tree: &Tree) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for version in Definition::read(tree).versions() {
+        formats_of(&version["schema"]["openAPIV3Schema"], &mut found);
+    }
+    found
+}
+
+fn formats_of(schema: &Value, found: &mut BTreeSet<String>) {
+    let Some(map) = schema.as_object() else {
+        return;
+    };
+    let text = |name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default();
+    let format = text("format");
+    if !format.is_empty() && !is_known_format(text("type"), format) {
+        found.insert(format.to_owned());
+    }
+    for (name, value) in map {
+        match name.as_str() {
+            "properties" | "definitions" | "dependencies" | "patternProperties" => {
+                let below = value.as_object().into_iter().flatten();
+                below.for_each(|(_, schema)| formats_of(schema, found));
+            }
+            "allOf" | "anyOf" | "oneOf" => {
+                let below = value.as_array().into_iter().flatten();
+                below.for_each(|schema| formats_of(schema, found));
+            }
+            "items" | "not" | "additionalProperties" | "additionalItems" => {
+                formats_of(value, found);
+            }
+            _ => {}
+        }
+    }
 }
 
 fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {

@@ -180,7 +180,12 @@ impl<'a> Correlation<'a> {
 }
 
 /// Evaluates all rules. Rules without `oldSelf` do not reject unchanged values.
-pub(super) fn validate(value: &Value, old: Option<&Value>, schema: &Node) -> Vec<FieldError> {
+pub(super) fn validate(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Node,
+    at: &Path<'_>,
+) -> Vec<FieldError> {
     let mut evaluation = Evaluation {
         left: OBJECT_BUDGET,
         errors: Vec::new(),
@@ -190,7 +195,7 @@ pub(super) fn validate(value: &Value, old: Option<&Value>, schema: &Node) -> Vec
         parent: None,
     };
     // Running out of budget is reported where it happens, and ends the walk.
-    let _ = evaluation.walk(value, old, schema, &Path::Root, correlation);
+    let _ = evaluation.walk(value, old, schema, at, correlation);
     evaluation.errors
 }
 

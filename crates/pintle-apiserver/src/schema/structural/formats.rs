@@ -44,13 +44,21 @@ pub(super) fn enforced(schema: &Node) -> &str {
     if format.is_empty() || schema.int_or_string {
         return "";
     }
-    let known = match schema.type_name.as_str() {
+    if is_known_format(&schema.type_name, format) {
+        format
+    } else {
+        ""
+    }
+}
+
+/// Returns true if a format is enforced for a type.
+pub(crate) fn is_known_format(type_name: &str, format: &str) -> bool {
+    match type_name {
         "" | "string" => KNOWN.contains(&plain(format).as_str()),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
-    };
-    if known { format } else { "" }
+    }
 }
 
 /// Format names are compared without dashes: `date-time` is `datetime`.

@@ -25,7 +25,7 @@ pub(crate) use self::tests::properties::any_json;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::node::Node;
+pub(crate) use self::{formats::is_known_format, node::Node};
 use super::field::{FieldError, Path, Reason};
 
 /// A parsed schema, shared by all objects of its kind and version.
@@ -68,15 +68,23 @@ impl Structural {
             errors.push(FieldError::forbidden(at.child("nullable"), why));
         }
         let structural = check::structural(map, &at);
+        let mut defaults = Vec::new();
         if structural.is_empty() {
-            check_defaults(&parsed.root, &at, true, &mut errors);
+            check_defaults(&parsed.root, &at, Defaulted::Root, &mut defaults);
         }
+        let is_structural = structural.is_empty() && defaults.is_empty();
         errors.extend(structural);
-        errors.extend(check::openapi(map, &at));
-        if errors.is_empty() {
-            let mut costs = cel::Costs::default();
-            cel::check(&parsed.root, &at, cel::Place::ROOT, &mut costs, &mut errors);
-            costs.finish(&at, &mut errors);
+        errors.extend(defaults);
+        let keywords = check::openapi(map, &at);
+        if is_structural {
+            let mut costs = cel::Costs::new(&keywords);
+            let mut found = Vec::new();
+            cel::check(&parsed.root, &at, cel::Place::ROOT, &mut costs, &mut found);
+            costs.finish(&at, &mut found);
+            errors.extend(keywords);
+            errors.extend(found);
+        } else {
+            errors.extend(keywords);
         }
         if errors.is_empty() {
             Ok(parsed)
@@ -101,7 +109,18 @@ impl Structural {
     /// Validates an object. `old` is the object it replaces, if any: violations in unchanged parts
     /// are tolerated, so that a stricter schema does not freeze existing objects.
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        self.validate_with(object, old, Vec::new())
+    }
+
+    /// Like [`validate`](Self::validate), with errors that were found otherwise.
+    pub(crate) fn validate_with(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        others: Vec<FieldError>,
+    ) -> Vec<FieldError> {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
+        errors.extend(others);
         self.embedded(object, &mut errors);
         self.lists(object, old, &mut errors);
         self.rules(object, old, &mut errors);
@@ -110,13 +129,19 @@ impl Structural {
 
     /// Validates the `status` of an object, which is all that a write to the status subresource can
     /// change.
-    pub(crate) fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    pub(crate) fn validate_status(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        others: Vec<FieldError>,
+    ) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let schema = self.root.properties.get("status");
         if let (Some(schema), Some(status)) = (schema, object.get("status")) {
             let old = old.and_then(|old| old.get("status"));
             errors = validate::validate(status, old, schema, &Path::At("status"));
         }
+        errors.extend(others);
         self.lists(object, old, &mut errors);
         self.rules(object, old, &mut errors);
         errors
@@ -133,7 +158,7 @@ impl Structural {
             errors.push(FieldError::invalid(Path::Root, Value::Null, why));
             return;
         }
-        errors.extend(cel::validate(object, old, &self.root));
+        errors.extend(cel::validate(object, old, &self.root, &Path::Root));
     }
 
     /// Reports duplicate list items, unless the old object had duplicates too.
@@ -252,32 +277,66 @@ fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Op
     })
 }
 
+/// Where a default is, which decides what is checked.
+#[derive(Clone, Copy, PartialEq)]
+enum Defaulted {
+    Root,
+    /// In the type or the metadata of an embedded resource, which are never pruned.
+    Meta,
+    Field,
+}
+
 /// Checks that defaults contain only known fields and are valid themselves.
-fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<FieldError>) {
+fn check_defaults(schema: &Node, at: &Path<'_>, place: Defaulted, errors: &mut Vec<FieldError>) {
+    let place = if schema.embedded && place == Defaulted::Meta {
+        Defaulted::Field
+    } else {
+        place
+    };
+    let resource = place == Defaulted::Root || schema.embedded;
     if let Some(default) = &schema.default {
         let here = at.child("default");
         let mut pruned = default.clone();
-        prune::prune(&mut pruned, schema, root || schema.embedded);
-        if pruned != *default {
+        prune::prune(&mut pruned, schema, resource);
+        if place != Defaulted::Meta && pruned != *default {
             errors.push(FieldError::invalid(
                 here,
                 default.clone(),
                 "must not have unknown fields",
             ));
         }
-        errors.extend(validate::validate(default, None, schema, &here));
+        errors.extend(invalid_default(default, schema, &here));
     }
     if let Some(items) = &schema.items {
-        check_defaults(items, &at.child("items"), false, errors);
+        let below = match place {
+            Defaulted::Meta => place,
+            _ => Defaulted::Field,
+        };
+        check_defaults(items, &at.child("items"), below, errors);
     }
     let below = at.child("properties");
-    let resource = root || schema.embedded;
     for (name, property) in &schema.properties {
-        // Type and metadata have their own rules.
-        if !(resource && prune::META_FIELDS.contains(&name.as_str())) {
-            check_defaults(property, &below.key(name), false, errors);
-        }
+        let place = match place {
+            Defaulted::Meta => place,
+            _ if resource && prune::META_FIELDS.contains(&name.as_str()) => Defaulted::Meta,
+            _ => Defaulted::Field,
+        };
+        check_defaults(property, &below.key(name), place, errors);
     }
+}
+
+/// Validates a default against its schema and the rules there, both as a value that stays as it is
+/// and as a new one.
+fn invalid_default(default: &Value, schema: &Node, at: &Path<'_>) -> Vec<FieldError> {
+    let errors = validate::validate(default, None, schema, at);
+    if !errors.is_empty() {
+        return errors;
+    }
+    let errors = cel::validate(default, Some(default), schema, at);
+    if !errors.is_empty() {
+        return errors;
+    }
+    cel::validate(default, None, schema, at)
 }
 
 /// Checks that embedded resources have a type.

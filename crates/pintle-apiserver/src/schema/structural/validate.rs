@@ -343,14 +343,25 @@ fn is_multiple(n: f64, whole: Option<i64>, factor: f64) -> bool {
     is_integer(times)
 }
 
+/// Returns a number as an integer, also if it is written with a fraction of zero or an exponent.
+fn whole(number: &Number) -> Option<i64> {
+    // The bounds are exact: 2^63 is the first float that does not fit.
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    #[allow(clippy::cast_possible_truncation)]
+    number.as_i64().or_else(|| {
+        let n = number.as_f64()?;
+        (n.fract() == 0.0 && (-LIMIT..LIMIT).contains(&n)).then_some(n as i64)
+    })
+}
+
 fn out_of_range(number: &Number, schema: &Node, path: &str) -> Option<String> {
     if schema.int_or_string {
         return None;
     }
     let format = formats::enforced(schema);
     let fits = match (schema.type_name.as_str(), format) {
-        ("integer", "int32") => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
-        ("integer", _) => number.is_i64() || number.as_f64().is_some_and(|n| n.fract() == 0.0),
+        ("integer", "int32") => whole(number).is_some_and(|n| i32::try_from(n).is_ok()),
+        ("integer", _) => whole(number).is_some(),
         ("number", "float") => number
             .as_f64()
             .is_some_and(|n| n.abs() <= f64::from(f32::MAX)),

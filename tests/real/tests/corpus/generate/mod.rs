@@ -13,7 +13,7 @@ use self::value::{Extent, Values};
 use self::violations::violations;
 
 /// The most steps to make a generated object valid.
-const REPAIRS: usize = 60;
+const REPAIRS: usize = 25;
 
 /// An object to create, with a label that is unique for its version of the CRD.
 #[derive(Debug, Clone)]

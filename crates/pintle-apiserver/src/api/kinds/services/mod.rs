@@ -90,7 +90,7 @@ impl Kind for Services {
         }
     }
 
-    fn warn(&self, service: &Tree, warnings: &Warnings) {
+    fn warn(&self, service: &Tree, _stored: Option<&Tree>, warnings: &Warnings) {
         if let Some(Value::Object(spec)) = service.get("spec") {
             warn(spec, warnings);
         }

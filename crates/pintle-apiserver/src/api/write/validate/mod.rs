@@ -12,7 +12,7 @@ use crate::{
     meta::{self, Tree},
     registry::Resource,
     schema::{
-        field::{FieldError, Path},
+        field::{FieldError, Path, float},
         structural::Structural,
     },
 };
@@ -36,7 +36,8 @@ pub(super) async fn object(
         (Some(custom), part) => {
             let old = old.map(|old| with_type(resource, old));
             let new = with_type(resource, tree);
-            errors.extend(custom_object(&custom.schema, part, new, old).await);
+            let scale = scale(&custom.version["subresources"]["scale"], part, &new);
+            errors.extend(custom_object(&custom.schema, part, new, old, scale).await);
         }
         (None, Part::Status) => errors.extend(resource.rules.status(object)),
         (None, Part::Main) => errors.extend(match stored {
@@ -61,10 +62,11 @@ async fn custom_object(
     part: Part,
     new: Value,
     old: Option<Value>,
+    scale: Vec<FieldError>,
 ) -> Vec<FieldError> {
     let run = move |schema: &Structural, new: &Value, old: Option<&Value>| match part {
-        Part::Status => schema.validate_status(new, old),
-        _ => schema.validate(new, old),
+        Part::Status => schema.validate_status(new, old, scale),
+        _ => schema.validate_with(new, old, scale),
     };
     let handle = tokio::runtime::Handle::try_current();
     let (Ok(handle), true) = (handle, schema.rules_may_take_long(&new)) else {
@@ -84,4 +86,104 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
     object.insert("apiVersion".into(), resource.api_version().into());
     object.insert("kind".into(), resource.kind.clone().into());
     Value::Object(object)
+}
+
+/// Validates the values that the scale subresource shows: replicas and selector.
+fn scale(scale: &Value, part: Part, object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut number = |name: &str| {
+        let Some(path) = scale[name].as_str() else {
+            return;
+        };
+        match nested(object, path, "int64", |value| value.as_i64()) {
+            Err(why) => errors.push(FieldError::invalid(path, 0, why)),
+            Ok(Some(n)) if n < 0 => {
+                errors.push(FieldError::invalid(
+                    path,
+                    n,
+                    "should be a non-negative integer",
+                ));
+            }
+            Ok(Some(n)) if n > i64::from(i32::MAX) => {
+                let why = format!("should be less than or equal to {}", i32::MAX);
+                errors.push(FieldError::invalid(path, n, why));
+            }
+            Ok(_) => {}
+        }
+    };
+    if part != Part::Status {
+        number("specReplicasPath");
+    }
+    number("statusReplicasPath");
+    if let Some(path) = scale["labelSelectorPath"].as_str()
+        && let Err(why) = nested(object, path, "string", |value| value.as_str().map(drop))
+    {
+        errors.push(FieldError::invalid(path, "", why));
+    }
+    errors
+}
+
+/// Returns the value at a simple path, or why it does not have the wanted type.
+fn nested<T>(
+    object: &Value,
+    path: &str,
+    wanted: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let names: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+    let mut here = object;
+    for (i, name) in names.iter().enumerate() {
+        let Value::Object(map) = here else {
+            let place = names[..i].join(".");
+            return Err(format!(
+                ".{place} accessor error: {} is of the type {}, expected map[string]interface {{}}",
+                go_text(here),
+                go_type(here)
+            ));
+        };
+        match map.get(*name) {
+            Some(value) => here = value,
+            None => return Ok(None),
+        }
+    }
+    read(here).map(Some).ok_or_else(|| {
+        format!(
+            ".{} accessor error: {} is of the type {}, expected {wanted}",
+            names.join("."),
+            go_text(here),
+            go_type(here)
+        )
+    })
+}
+
+/// Names a JSON value's type as Go does.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Shows a JSON value as Go's `%v` does.
+fn go_text(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(" ");
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (None, Some(n)) => float(n),
+            _ => number.to_string(),
+        },
+        Value::Bool(_) => value.to_string(),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(go_text).collect())),
+        Value::Object(map) => {
+            let entry = |(name, value): (&String, &Value)| format!("{name}:{}", go_text(value));
+            format!("map[{}]", joined(map.iter().map(entry).collect()))
+        }
+    }
 }

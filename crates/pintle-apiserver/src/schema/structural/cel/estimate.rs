@@ -21,9 +21,19 @@ pub(crate) struct Costs {
     total: u64,
     /// The most expensive rules, most expensive first.
     expensive: Vec<(String, u64)>,
+    /// Fields with other errors. Rules of schemas that contain one are not compiled.
+    invalid: Vec<String>,
 }
 
 impl Costs {
+    /// Starts with the errors that have been found in the schema.
+    pub(crate) fn new(errors: &[FieldError]) -> Self {
+        Self {
+            invalid: errors.iter().map(|error| error.field.clone()).collect(),
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, field: String, cost: u64) {
         self.total = self.total.saturating_add(cost);
         if cost >= SCHEMA_LIMIT / 100 {
@@ -114,6 +124,9 @@ pub(crate) fn check(
     let Some(compiled) = &schema.compiled else {
         return;
     };
+    if costs.invalid.iter().any(|field| field.starts_with(&here)) {
+        return;
+    }
     let rules_at = at.child("x-kubernetes-validations");
     let Some(decl) = &compiled.decl else {
         let why = "internal error: failed to construct type information for \

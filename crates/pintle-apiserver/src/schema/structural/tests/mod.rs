@@ -309,7 +309,7 @@ fn status_is_validated_at_its_own_path() {
     let schema = schema(json!({"type": "object"}));
     let bad = json!({"spec": 1, "status": {"ready": "yes"}});
     let errors: Vec<_> = schema
-        .validate_status(&bad, None)
+        .validate_status(&bad, None, Vec::new())
         .iter()
         .map(ToString::to_string)
         .collect();

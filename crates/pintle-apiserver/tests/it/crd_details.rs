@@ -1,0 +1,207 @@
+//! Details of CRDs and their objects that real CRDs depend on.
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+fn spec_schema(definition: &mut Value) -> &mut Value {
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    definition.pointer_mut(spec).unwrap()
+}
+
+/// Proves crd/validated.
+#[tokio::test]
+async fn protected_group_shows_its_approval() {
+    let server = server();
+    let http = http(&server);
+    for (plural, annotation, status, reason) in [
+        ("as", "https://example.com/1", "True", "ApprovedAnnotation"),
+        ("bs", "unapproved, a test", "False", "UnapprovedAnnotation"),
+    ] {
+        let mut definition = foo_definition();
+        let name = format!("{plural}.example.k8s.io");
+        definition["metadata"]["name"] = name.as_str().into();
+        definition["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": annotation });
+        definition["spec"]["group"] = "example.k8s.io".into();
+        definition["spec"]["names"] = json!({ "plural": plural, "kind": plural.to_uppercase() });
+        assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+        let (_, stored) = http.get(&format!("{DEFINITIONS}/{name}")).await;
+        let conditions = stored["status"]["conditions"].as_array().unwrap();
+        let kind = "KubernetesAPIApprovalPolicyConformant";
+        let found = conditions.iter().find(|it| it["type"] == kind).unwrap();
+        assert_eq!(
+            (&found["status"], &found["reason"]),
+            (&json!(status), &json!(reason))
+        );
+    }
+}
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn unknown_formats_cause_warnings_once() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    spec_schema(&mut definition)["properties"]["host"] =
+        json!({ "type": "string", "format": "idn-hostname" });
+    let request = |method: &str, path: &str, body: &Value| {
+        http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes().into())
+            .unwrap()
+    };
+    let created = http.send(request("POST", DEFINITIONS, &definition)).await;
+    assert_eq!(created.status(), 201);
+    let warning = created.headers()["warning"].to_str().unwrap();
+    assert_eq!(warning, r#"299 - "unrecognized format \"idn-hostname\"""#);
+
+    // It is known from then on.
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let (_, mut stored) = http.get(&path).await;
+    stored["spec"]["names"]["shortNames"] = json!(["f"]);
+    let updated = http.send(request("PUT", &path, &stored)).await;
+    assert_eq!(updated.status(), 200);
+    assert!(updated.headers().get("warning").is_none());
+}
+
+/// Proves crd/defaulting, crd/rules-compiled.
+#[tokio::test]
+async fn default_that_violates_a_rule_is_rejected() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    spec_schema(&mut definition)["properties"]["size"] = json!({
+        "type": "integer", "default": 3,
+        "x-kubernetes-validations": [{ "rule": "self < 3", "message": "too large" }],
+    });
+    let (code, status) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        causes(&status),
+        [
+            "spec.validation.openAPIV3Schema.properties[spec].properties[size].default: \
+             Invalid value: 3: too large"
+        ]
+    );
+    spec_schema(&mut definition)["properties"]["size"]["default"] = 2.into();
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+}
+
+/// Proves crd/validated, crd/rules-compiled.
+#[tokio::test]
+async fn broken_rule_is_reported_beside_other_errors() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let properties = &mut spec_schema(&mut definition)["properties"];
+    properties["a"] = json!({ "type": "string", "x-kubernetes-validations": [{ "rule": "self" }] });
+    properties["b"] =
+        json!({ "type": "array", "items": { "type": "string" }, "uniqueItems": true });
+    let (code, status) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 422);
+    let found = causes(&status);
+    assert!(found[0].contains("uniqueItems"), "{found:?}");
+    assert!(found[1].contains("must evaluate to a bool"), "{found:?}");
+}
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn scaled_fields_are_validated() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["subresources"]["scale"] = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.availableReplicas",
+    });
+    spec_schema(&mut definition)["properties"]["replicas"] = json!({ "type": "integer" });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    for (replicas, why) in [
+        (
+            json!(-1),
+            "Invalid value: -1: should be a non-negative integer",
+        ),
+        (
+            json!(3_000_000_000_i64),
+            "Invalid value: 3000000000: should be less than or equal to 2147483647",
+        ),
+    ] {
+        let mut object = foo("a");
+        object["spec"]["replicas"] = replicas;
+        let (code, status) = http.post(FOOS, &object).await;
+        assert_eq!(code, 422);
+        assert_eq!(causes(&status), [format!(".spec.replicas: {why}")]);
+    }
+}
+
+/// Proves crd/versions.
+#[tokio::test]
+async fn storage_version_decides_what_is_stored() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let mut newer = definition["spec"]["versions"][0].clone();
+    newer["name"] = "v2".into();
+    newer["storage"] = false.into();
+    let extra = "/schema/openAPIV3Schema/properties/spec/properties";
+    newer.pointer_mut(extra).unwrap()["extra"] = json!({ "type": "number" });
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.push(newer);
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let mut object = foo("a");
+    object["apiVersion"] = "example.com/v2".into();
+    object["spec"]["extra"] = json!(1.0);
+    let (code, created) = http.post(&FOOS.replace("/v1/", "/v2/"), &object).await;
+    assert_eq!(code, 201);
+    assert_eq!(created["spec"]["extra"], Value::Null);
+}
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn whole_numbers_are_stored_without_a_fraction() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    spec_schema(&mut definition)["properties"]["ratio"] = json!({ "type": "number" });
+    spec_schema(&mut definition)["properties"]["count"] =
+        json!({ "type": "integer", "maximum": 4_294_967_295_i64 });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let mut object = foo("a");
+    object["spec"]["ratio"] = json!(2.0);
+    let (_, created) = http.post(FOOS, &object).await;
+    assert_eq!(created["spec"]["ratio"].to_string(), "2");
+
+    let mut object = foo("b");
+    object["spec"]["count"] = json!(1e19);
+    let (code, status) = http.post(FOOS, &object).await;
+    assert_eq!(code, 422);
+    let found = causes(&status);
+    for part in [
+        "Checked value must be of type integer (default format) in spec.count",
+        "Invalid value: 1e+19: spec.count in body should be less than or equal to 4.294967295e+09",
+    ] {
+        assert!(found.iter().any(|it| it.contains(part)), "{found:?}");
+    }
+}
+
+/// Proves apply/managed-fields.
+#[tokio::test]
+async fn invalid_status_leaves_no_managers() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let root = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    definition.pointer_mut(root).unwrap()["status"] =
+        json!({ "type": "object", "properties": { "ready": { "type": "integer" } } });
+    definition["spec"]["versions"][0]["subresources"] = json!({ "status": {} });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let mut object = foo("a");
+    object["status"] = json!({ "ready": "text" });
+    let (code, created) = http.post(FOOS, &object).await;
+    assert_eq!(code, 201);
+    assert_eq!(created["metadata"]["managedFields"], Value::Null);
+    object["metadata"]["name"] = "b".into();
+    object["status"] = json!({ "ready": 1 });
+    let (_, created) = http.post(FOOS, &object).await;
+    assert!(created["metadata"]["managedFields"].is_array());
+}
