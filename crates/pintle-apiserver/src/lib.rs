@@ -84,6 +84,7 @@ mod webhook;
 pub use pintle_clock::Clock;
 
 pub use self::{
+    admission::policy_warnings,
     api::{Body, ControllerRegistration, User},
     audit::{AuditEvent, AuditObject},
     authz::{Authorization, AuthorizationError},

@@ -273,6 +273,7 @@ impl Builder {
             authorizer: self.authorization.authorizer(&rbac),
             rbac,
             webhooks: Arc::default(),
+            policies: crate::admission::Policies::default(),
             accounts: Accounts::default(),
             ledger: SharedLedger::default(),
             controllers: Controllers::default(),

@@ -54,7 +54,11 @@ pub(crate) struct Entry {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
+    pub(crate) name: Arc<str>,
     pub(crate) value: Id,
+    pub(crate) optional: bool,
+    /// The code point of the colon, where errors about the field are.
+    pub(crate) at: usize,
 }
 
 /// A comprehension: what `all`, `map` and the like expand to.

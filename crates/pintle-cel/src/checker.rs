@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::ast::{Ast, Expr, Fold, Id, Literal};
-use crate::functions;
+use crate::ast::{Ast, Expr, Field, Fold, Id, Literal};
+use crate::functions::{self, Overload};
 use crate::source::Errors;
 use crate::types::{Mapping, Type, instantiate, most_general, signature};
 
@@ -35,13 +35,19 @@ impl Checked {
 }
 
 /// Checks a tree. Selections and calls that are really qualified names are rewritten.
-pub(crate) fn check(ast: &mut Ast, variables: &[Variable], errors: &mut Errors) -> Checked {
+pub(crate) fn check(
+    ast: &mut Ast,
+    variables: &[Variable],
+    patch_types: bool,
+    errors: &mut Errors,
+) -> Checked {
     let size = ast.len();
     let root = ast.root;
     let mut checker = Checker {
         ast,
         scopes: variables.to_vec(),
         globals: variables.len(),
+        patch_types,
         errors,
         mapping: Mapping::default(),
         types: vec![None; size],
@@ -66,6 +72,8 @@ struct Checker<'a> {
     scopes: Vec<Variable>,
     /// How many of them are not local.
     globals: usize,
+    /// Whether the types of patches can be used.
+    patch_types: bool,
     errors: &'a mut Errors,
     mapping: Mapping,
     types: Vec<Option<Type>>,
@@ -123,22 +131,58 @@ impl Checker<'_> {
                 let value = value_type.unwrap_or_else(|| self.mapping.fresh());
                 self.set(id, Type::map(key, value));
             }
-            Expr::Struct { name, fields } => {
-                let named = functions::type_name(name.trim_start_matches('.'));
-                for field in &fields {
-                    self.check(field.value);
-                }
-                match named {
-                    None => self.undeclared(id, &name),
-                    Some(ty) => {
-                        self.report(id, format!("'{}' is not a message type", ty.runtime_name()));
-                    }
-                }
-                self.set(id, Type::Error);
-            }
+            Expr::Struct { name, fields } => self.message(id, &name, &fields),
             Expr::Fold(fold) => self.fold(id, &fold),
             Expr::Invalid => self.set(id, Type::Error),
         }
+    }
+
+    fn message(&mut self, id: Id, name: &str, fields: &[Field]) {
+        let plain = name.trim_start_matches('.');
+        let ty = self.type_name(plain);
+        match &ty {
+            None => self.undeclared(id, name),
+            Some(Type::Record(_)) => {}
+            Some(ty) => {
+                self.report(id, format!("'{}' is not a message type", ty.runtime_name()));
+            }
+        }
+        for field in fields {
+            self.check(field.value);
+            let Some(Type::Record(record)) = &ty else {
+                continue;
+            };
+            let found = self.element_type(field.value, field.optional);
+            let message = match record.field(&field.name) {
+                None => format!("undefined field '{}'", field.name),
+                Some(wanted) if !self.mapping.assignable(&wanted, &found) => {
+                    let found = self.mapping.substitute(&found, true);
+                    format!(
+                        "expected type of field '{}' is '{wanted}' but provided type is '{found}'",
+                        field.name
+                    )
+                }
+                Some(_) => continue,
+            };
+            self.errors.report(Some(field.at), message);
+        }
+        let ty = ty.filter(|ty| matches!(ty, Type::Record(_)));
+        self.set(id, ty.unwrap_or(Type::Error));
+    }
+
+    /// Returns the type of a name.
+    fn type_name(&self, name: &str) -> Option<Type> {
+        if self.patch_types
+            && let Some(record) = functions::patch_type(name)
+        {
+            return Some(record.into());
+        }
+        functions::type_name(name)
+    }
+
+    /// Returns the overloads of a function.
+    fn function(&self, name: &str) -> Option<&'static [Overload]> {
+        functions::find(name).filter(|_| self.patch_types || name != functions::ESCAPE_KEY)
     }
 
     fn undeclared(&mut self, id: Id, name: &str) {
@@ -164,7 +208,7 @@ impl Checker<'_> {
             }
             return Some(ty);
         }
-        let named = functions::type_name(plain)?;
+        let named = self.type_name(plain)?;
         let of = match named {
             // `list` and `map` stand for lists and maps of anything.
             Type::List(_) => Type::list(self.mapping.fresh()),
@@ -220,6 +264,10 @@ impl Checker<'_> {
                     Type::Error
                 }
             }
+            Type::Record(record) => record.field(field).unwrap_or_else(|| {
+                self.report(id, format!("undefined field '{field}'"));
+                Type::Error
+            }),
             Type::Struct(name) => {
                 self.report(id, format!("unexpected failed resolution of '{name}'"));
                 Type::Error
@@ -267,7 +315,7 @@ impl Checker<'_> {
         }
         let Some(target) = target else {
             let plain = function.trim_start_matches('.');
-            if functions::find(plain).is_some() {
+            if self.function(plain).is_some() {
                 if plain != function {
                     let call = Expr::Call {
                         function: plain.into(),
@@ -285,7 +333,7 @@ impl Checker<'_> {
         };
         if let Some(prefix) = self.ast.qualified_name(target) {
             let name = format!("{}.{function}", prefix.trim_start_matches('.'));
-            if functions::find(&name).is_some() {
+            if self.function(&name).is_some() {
                 let call = Expr::Call {
                     function: name.as_str().into(),
                     target: None,
@@ -297,7 +345,7 @@ impl Checker<'_> {
             }
         }
         self.check(target);
-        if functions::find(function).is_some() {
+        if self.function(function).is_some() {
             self.resolve(id, function, Some(target), args);
         } else {
             self.set(id, Type::Error);

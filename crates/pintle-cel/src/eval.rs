@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
-use crate::ast::{Ast, Entry, Expr, Fold, Id, Literal};
+use crate::ast::{Ast, Entry, Expr, Field, Fold, Id, Literal};
 use crate::checker::Checked;
 use crate::cost::{LIST_COST, MAP_COST, STRUCT_COST};
 use crate::functions;
@@ -13,7 +13,7 @@ use crate::library::{self, Native};
 use crate::macros::ACCU;
 use crate::runtime_cost::{self, CallKind};
 use crate::value::{
-    EvalError, Evaluated, Key, List, Map, Value, Work, equal, fail, no_such_overload, show,
+    EvalError, Evaluated, Key, List, Map, Message, Value, Work, equal, fail, no_such_overload, show,
 };
 
 /// The work of one evaluation that costs do not cover: comparisons and copies of large values.
@@ -198,10 +198,7 @@ impl<'a> Evaluator<'a> {
             Expr::Call { target, args, .. } => self.call(id, *target, args),
             Expr::List(items) => self.list(id, items),
             Expr::Map(_) => self.map(id),
-            Expr::Struct { .. } => {
-                self.context.charge(STRUCT_COST)?;
-                Err(no_such_overload())
-            }
+            Expr::Struct { name, fields } => self.message(name, fields),
             Expr::Fold(fold) => self.fold(fold),
             Expr::Invalid => Err(no_such_overload()),
         }
@@ -212,7 +209,7 @@ impl<'a> Evaluator<'a> {
             self.context.charge(1)?;
             return value.clone().read();
         }
-        match functions::type_name(name) {
+        match functions::type_name(name).or_else(|| functions::patch_type(name).map(Into::into)) {
             Some(ty) => Ok(Value::Type(ty.runtime_name().into())),
             None => Err(fail(format!("no such attribute(s): {name}"))),
         }
@@ -229,20 +226,26 @@ impl<'a> Evaluator<'a> {
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, false),
         };
-        let Value::Map(map) = &target else {
-            return if test && !matches!(target, Value::Null) {
-                Ok(Value::Bool(false))
-            } else {
-                Err(no_such_overload())
-            };
+        let (found, missing) = match &target {
+            Value::Map(map) => (map.field(field).cloned(), None),
+            Value::Lazy(_) if test => return Ok(Value::Bool(true)),
+            Value::Lazy(lazy) => (Arc::clone(lazy).get(field).transpose()?, None),
+            // A message has all fields, which are null if they are not set.
+            Value::Message(message) => (message.field(field).cloned(), Some(Value::Null)),
+            _ => {
+                return if test && !matches!(target, Value::Null) {
+                    Ok(Value::Bool(false))
+                } else {
+                    Err(no_such_overload())
+                };
+            }
         };
-        let found = map.field(field);
         match (found, test, optional) {
             (found, true, _) => Ok(Value::Bool(found.is_some())),
-            (Some(value), false, false) => value.clone().read(),
-            (Some(value), false, true) => Ok(Value::some(value.clone().read()?)),
+            (Some(value), false, false) => value.read(),
+            (Some(value), false, true) => Ok(Value::some(value.read()?)),
             (None, false, true) => Ok(Value::Optional(None)),
-            (None, false, false) => Err(fail(format!("no such key: {field}"))),
+            (None, false, false) => missing.ok_or_else(|| fail(format!("no such key: {field}"))),
         }
     }
 
@@ -366,6 +369,35 @@ impl<'a> Evaluator<'a> {
             entries,
             hidden: BTreeMap::new(),
         })))
+    }
+
+    fn message(&mut self, name: &Arc<str>, list: &'a [Field]) -> Evaluated {
+        let mut fields = BTreeMap::new();
+        for field in list {
+            let value = match (self.eval(field.value)?, field.optional) {
+                (Value::Optional(None), true) => continue,
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (_, true) => {
+                    return Err(fail(format!(
+                        "cannot initialize optional entry '{}' from non-optional value",
+                        field.name
+                    )));
+                }
+                (value, false) => value,
+            };
+            fields.insert(field.name.clone(), value);
+        }
+        self.context.charge(STRUCT_COST)?;
+        let message = Message {
+            name: name.trim_start_matches('.').into(),
+            fields,
+        };
+        if let Some(field) = message.misfit() {
+            return Err(fail(format!(
+                "unexpected type for JSONPatchType '{field}' field"
+            )));
+        }
+        Ok(Value::Message(Arc::new(message)))
     }
 
     fn fold(&mut self, fold: &'a Fold) -> Evaluated {
@@ -549,6 +581,14 @@ pub(crate) fn optional_index(_: &mut Context, args: &[Value]) -> Evaluated {
     let found = match target {
         Value::List(list) => index_list(list, index)?,
         Value::Map(map) => map.get(index)?.cloned().map(Value::read).transpose()?,
+        Value::Message(message) => match index {
+            Value::String(name) => message.field(name).cloned(),
+            _ => return Err(no_such_overload()),
+        },
+        Value::Lazy(lazy) => match index {
+            Value::String(name) => Arc::clone(lazy).get(name).transpose()?,
+            _ => return Err(no_such_overload()),
+        },
         _ => return Err(no_such_overload()),
     };
     Ok(Value::Optional(found.map(Arc::new)))

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::types::Type;
+use crate::types::{Record, Type};
 
 /// One signature of a function.
 #[derive(Debug)]
@@ -160,6 +160,21 @@ impl Reader<'_, '_> {
             _ => Type::Dyn,
         }
     }
+}
+
+/// The function that only expressions with the types of patches may call.
+pub(crate) const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
+
+/// Returns the type of patches that a name stands for: `JSONPatch`, `Object`, or a field below it
+/// such as `Object.spec`, which no schema describes.
+pub(crate) fn patch_type(name: &str) -> Option<Record> {
+    if name == "JSONPatch" {
+        let texts = ["op", "from", "path"].map(|name| (name, Type::String));
+        let fields = texts.into_iter().chain([("value", Type::Dyn)]);
+        return Some(Record::new(name, fields));
+    }
+    let rest = name.strip_prefix("Object")?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| Record::open(name))
 }
 
 /// Returns the type that an identifier names, such as `int`.
@@ -476,6 +491,7 @@ format.uuid format.uuid () format
 format.byte format.byte () format
 format.date format.date () format
 format.datetime format.datetime () format
+jsonpatch.escapeKey string_jsonpatch_escapeKey_string (string) string
 path authorizer_path .(authorizer,string) pathcheck
 group authorizer_group .(authorizer,string) groupcheck
 serviceAccount authorizer_serviceaccount .(authorizer,string,string) authorizer

@@ -45,6 +45,7 @@ mod functions;
 mod lexer;
 mod library;
 mod macros;
+mod message;
 mod parser;
 mod program;
 mod runtime_cost;
@@ -57,13 +58,17 @@ pub use self::{
     cost::Range,
     decl::{Decl, escape},
     library::{
-        format::Format, quantity::Quantity, regex::compile as compile_regex, semver::Semver,
+        authz::{Access, AccessDecision, Authorizer, Checked, ResourceAccess},
+        format::Format,
+        quantity::Quantity,
+        regex::compile as compile_regex,
+        semver::Semver,
         url::Url,
     },
     program::{Env, Evaluation, Program},
     source::{CompileError, Issue},
-    types::Type,
-    value::{EvalError, Library, List, Map, Value},
+    types::{Record, Type},
+    value::{EvalError, Lazy, Library, List, Map, Message, Value},
 };
 
 #[cfg(test)]

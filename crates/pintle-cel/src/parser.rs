@@ -690,13 +690,17 @@ impl Parser<'_> {
                 }
                 self.take();
             }
-            self.take();
+            let name = self.take().text.as_str().into();
+            let at = self.peek().at;
             if self.eat(":").is_none() {
                 self.unexpected("mismatched", "':'")?;
                 break;
             }
             fields.push(Field {
+                name,
                 value: self.expr()?,
+                optional,
+                at,
             });
             if !self.more("}") {
                 break;

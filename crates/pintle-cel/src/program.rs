@@ -24,6 +24,7 @@ const DEEP_STACK: usize = 64 * 1024 * 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Env {
     variables: Vec<Variable>,
+    patch_types: bool,
 }
 
 impl Env {
@@ -40,6 +41,22 @@ impl Env {
             name: name.into(),
             ty,
         });
+        self
+    }
+
+    /// Declares the types of patches that mutating admission policies build: `JSONPatch`, `Object`
+    /// and its fields such as `Object.spec`, and the function `jsonpatch.escapeKey`.
+    ///
+    /// ```
+    /// use pintle_cel::Env;
+    ///
+    /// let program = Env::new().patch_types().compile("Object{spec: Object.spec{replicas: 3}}");
+    /// let object = program.unwrap().eval(&[], 1_000).result.unwrap();
+    /// assert_eq!(object.to_json().unwrap(), serde_json::json!({ "spec": { "replicas": 3 } }));
+    /// ```
+    #[must_use]
+    pub fn patch_types(mut self) -> Self {
+        self.patch_types = true;
         self
     }
 
@@ -69,7 +86,7 @@ impl Env {
         if !errors.is_empty() {
             return Err(errors.finish(source));
         }
-        let checked = checker::check(&mut ast, &self.variables, &mut errors);
+        let checked = checker::check(&mut ast, &self.variables, self.patch_types, &mut errors);
         if errors.is_empty() {
             validators::validate(&ast, &checked, &mut errors);
         }

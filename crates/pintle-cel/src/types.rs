@@ -1,5 +1,6 @@
 //! The types of expressions.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,10 +44,63 @@ pub enum Type {
     Param(u32),
     /// An object of a schema: its name, and its declaration.
     Object(Arc<str>, Arc<Decl>),
+    /// An object with declared fields and without a schema.
+    Record(Arc<Record>),
     /// A type of Kubernetes' libraries that has no fields, such as `kubernetes.Quantity`.
     Struct(&'static str),
     /// A type of Kubernetes' libraries that is opaque, such as `net.IP`.
     Opaque(&'static str),
+}
+
+/// The fields of an object type that no schema describes, such as `request` of an admission policy.
+#[derive(Debug, Clone)]
+pub struct Record {
+    name: Arc<str>,
+    /// `None` if it has any field, of any type.
+    fields: Option<BTreeMap<Arc<str>, Type>>,
+}
+
+impl Record {
+    /// Creates an object type with these fields.
+    ///
+    /// ```
+    /// use pintle_cel::{Env, Record, Type};
+    ///
+    /// let point = Record::new("Point", [("x", Type::Int), ("y", Type::Int)]);
+    /// let env = Env::new().variable("p", point.into());
+    /// assert!(env.compile("p.x + p.y").is_ok());
+    /// let error = env.compile("p.z").unwrap_err();
+    /// assert!(error.to_string().contains("undefined field 'z'"));
+    /// ```
+    #[must_use]
+    pub fn new<'a>(name: &str, fields: impl IntoIterator<Item = (&'a str, Type)>) -> Self {
+        let fields = fields.into_iter();
+        Self {
+            name: name.into(),
+            fields: Some(fields.map(|(name, ty)| (name.into(), ty)).collect()),
+        }
+    }
+
+    /// An object type with any field, of any type.
+    pub(crate) fn open(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            fields: None,
+        }
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<Type> {
+        match &self.fields {
+            Some(fields) => fields.get(name).cloned(),
+            None => Some(Type::Dyn),
+        }
+    }
+}
+
+impl From<Record> for Type {
+    fn from(record: Record) -> Self {
+        Self::Record(Arc::new(record))
+    }
 }
 
 impl Type {
@@ -66,6 +120,18 @@ impl Type {
     #[must_use]
     pub fn optional(value: Self) -> Self {
         Self::Optional(Arc::new(value))
+    }
+
+    /// The type of the variable `authorizer`.
+    #[must_use]
+    pub fn authorizer() -> Self {
+        Self::Struct("kubernetes.authorization.Authorizer")
+    }
+
+    /// The type of the variable `authorizer.requestResource`.
+    #[must_use]
+    pub fn resource_check() -> Self {
+        Self::Struct("kubernetes.authorization.ResourceCheck")
     }
 
     pub(crate) fn is_dyn(&self) -> bool {
@@ -112,6 +178,31 @@ impl Type {
         }
     }
 
+    /// Returns the type as Kubernetes names it where it says what an expression must evaluate to.
+    ///
+    /// ```
+    /// use pintle_cel::Type;
+    ///
+    /// assert_eq!(Type::list(Type::Null).full_name(), "list(null_type)");
+    /// ```
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        match self {
+            Self::List(item) => format!("list({})", item.full_name()),
+            Self::Map(key, value) => format!("map({}, {})", key.full_name(), value.full_name()),
+            Self::Type(Some(of)) => format!("type({})", of.full_name()),
+            Self::Optional(of) => format!("optional_type({})", of.full_name()),
+            Self::Object(name, _) => name.to_string(),
+            other => other.runtime_name(),
+        }
+    }
+
+    /// Returns true if two types are exactly the same.
+    #[must_use]
+    pub fn is_exactly(&self, other: &Self) -> bool {
+        self.same(other)
+    }
+
     /// Exact equality, without looking at substitutions.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -133,6 +224,7 @@ impl Type {
             (Self::Map(a, b), Self::Map(c, d)) => a.same(c) && b.same(d),
             (Self::Param(a), Self::Param(b)) => a == b,
             (Self::Object(a, _), Self::Object(b, _)) => a == b,
+            (Self::Record(a), Self::Record(b)) => a.name == b.name,
             (Self::Struct(a), Self::Struct(b)) | (Self::Opaque(a), Self::Opaque(b)) => a == b,
             _ => false,
         }
@@ -160,6 +252,7 @@ impl fmt::Display for Type {
             Self::Optional(of) => write!(f, "optional_type({of})"),
             Self::Param(n) => write!(f, "_var{n}"),
             Self::Object(name, _) => f.write_str(name),
+            Self::Record(record) => f.write_str(&record.name),
             Self::Struct(name) | Self::Opaque(name) => f.write_str(name),
         }
     }
@@ -258,6 +351,7 @@ impl Mapping {
                     | Type::Opaque(_)
                     | Type::Struct(_)
                     | Type::Object(..)
+                    | Type::Record(_)
                     | Type::Duration
                     | Type::Timestamp
             ),

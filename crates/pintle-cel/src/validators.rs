@@ -37,6 +37,9 @@ pub(crate) fn validate(ast: &Ast, checked: &Checked, errors: &mut Errors) {
                 let both = entries.iter().flat_map(|entry| [entry.key, entry.value]);
                 open.extend(both.map(|id| (id, in_format)));
             }
+            Expr::Struct { fields, .. } => {
+                open.extend(fields.iter().map(|field| (field.value, in_format)));
+            }
             Expr::Fold(fold) => {
                 let parts = [
                     fold.range,

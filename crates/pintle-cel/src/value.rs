@@ -10,7 +10,10 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::decl::{Decl, DeclKind, ListType, keyword};
-use crate::library::{self, format::Format, quantity::Quantity, semver::Semver, url::Url};
+use crate::library::{
+    self, authz::Step, format::Format, quantity::Quantity, semver::Semver, url::Url,
+};
+pub use crate::message::{Lazy, Message};
 
 /// A value of an expression.
 #[derive(Debug, Clone)]
@@ -44,6 +47,10 @@ pub enum Value {
     Optional(Option<Arc<Value>>),
     /// A value of one of Kubernetes' libraries.
     Library(Library),
+    /// An object that an expression built.
+    Message(Arc<Message>),
+    /// An object whose fields are computed when they are read.
+    Lazy(Arc<dyn Lazy>),
     /// Data that does not fit its schema. Reading it is an error.
     Fault(Arc<str>),
 }
@@ -64,6 +71,8 @@ pub enum Library {
     Semver(Arc<Semver>),
     /// `kubernetes.NamedFormat`
     Format(&'static Format),
+    /// The types of `authorizer`: who asks, what for, and the answer.
+    Authz(Arc<Step>),
 }
 
 /// A list and how it compares.
@@ -273,7 +282,7 @@ impl Value {
 
     /// Returns the name of the value's type.
     #[must_use]
-    pub fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
             Self::Bool(_) => "bool",
@@ -288,6 +297,8 @@ impl Value {
             Self::Map(_) => "map",
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
+            Self::Message(message) => &message.name,
+            Self::Lazy(_) => "kubernetes.variables",
             Self::Fault(_) => "error",
             Self::Library(library) => match library {
                 Library::Ip(_) => "net.IP",
@@ -296,6 +307,7 @@ impl Value {
                 Library::Quantity(_) => "kubernetes.Quantity",
                 Library::Semver(_) => "kubernetes.Semver",
                 Library::Format(_) => "kubernetes.NamedFormat",
+                Library::Authz(step) => step.type_name(),
             },
         }
     }
@@ -340,9 +352,18 @@ impl Value {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::List(list) => list.items.is_empty(),
             Self::Map(map) => map.len() == 0,
+            Self::Message(message) => message.fields.is_empty(),
             Self::Optional(value) => value.is_none(),
             _ => false,
         }
+    }
+}
+
+impl List {
+    /// Returns the items.
+    #[must_use]
+    pub fn items(&self) -> &[Value] {
+        &self.items
     }
 }
 
@@ -463,6 +484,7 @@ pub(crate) fn equal(a: &Value, b: &Value, work: &mut Work) -> Result<bool, EvalE
         },
         (Value::List(a), Value::List(b)) => equal_lists(a, b, work)?,
         (Value::Map(a), Value::Map(b)) => equal_maps(a, b, work)?,
+        (Value::Message(a), Value::Message(b)) => equal_messages(a, b, work)?,
         (Value::Library(a), Value::Library(b)) => match (a, b) {
             (Library::Ip(a), Library::Ip(b)) => a == b,
             (Library::Cidr(a, n), Library::Cidr(b, m)) => a == b && n == m,
@@ -569,6 +591,19 @@ fn equal_maps(a: &Map, b: &Map, work: &mut Work) -> Result<bool, EvalError> {
             .is_some_and(|other| !value.is_null() && other != value)
         {
             return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn equal_messages(a: &Message, b: &Message, work: &mut Work) -> Result<bool, EvalError> {
+    if a.name != b.name || a.fields.len() != b.fields.len() {
+        return Ok(false);
+    }
+    for (name, value) in &a.fields {
+        match b.fields.get(name) {
+            Some(other) if equal(value, other, work)? => {}
+            _ => return Ok(false),
         }
     }
     Ok(true)

@@ -19,7 +19,7 @@ use crate::{
     loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
     pods::{self, plan::Pace},
-    quota, replica_set, role_aggregation, service_account, volume_protection,
+    policy_status, quota, replica_set, role_aggregation, service_account, volume_protection,
 };
 
 /// A set of control loops.
@@ -62,8 +62,10 @@ impl Loops {
     pub const QUOTA: Self = Self(1 << 9);
     /// Collects the rules of aggregated `ClusterRole`s, such as `view`.
     pub const ROLE_AGGREGATION: Self = Self(1 << 10);
+    /// Type-checks `ValidatingAdmissionPolicy` objects.
+    pub const POLICY_STATUS: Self = Self(1 << 11);
     /// All loops.
-    pub const ALL: Self = Self((1 << 11) - 1);
+    pub const ALL: Self = Self((1 << 12) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -268,6 +270,10 @@ fn select(loops: Loops) -> Vec<Loop> {
             Loops::ROLE_AGGREGATION,
             Loop::new("role-aggregation", role_aggregation::run)
                 .acts_on(&[("rbac.authorization.k8s.io", "clusterroles")]),
+        ),
+        (
+            Loops::POLICY_STATUS,
+            Loop::new("policy-status", policy_status::run),
         ),
         (
             Loops::REPLICA_SET,

@@ -35,6 +35,7 @@
 //! | [`Loops::DISRUPTION`] | updates the status of `PodDisruptionBudget`s |
 //! | [`Loops::QUOTA`] | counts the usage of `ResourceQuota`s |
 //! | [`Loops::ROLE_AGGREGATION`] | collects the rules of aggregated `ClusterRole`s |
+//! | [`Loops::POLICY_STATUS`] | type-checks `ValidatingAdmissionPolicy` objects |
 //!
 //! # Testing your own controller
 //!
@@ -91,6 +92,7 @@ mod meta;
 mod namespace;
 mod nodes;
 mod pods;
+mod policy_status;
 mod quota;
 mod replica_set;
 mod role_aggregation;

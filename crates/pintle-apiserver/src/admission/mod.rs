@@ -25,7 +25,9 @@
 //! An update that loses a race against another write passes the chain again, with the newer stored
 //! object. Writes of the server itself are not admitted.
 
+mod expression;
 mod plugins;
+mod policy;
 mod request;
 mod webhook;
 
@@ -34,13 +36,17 @@ use std::fmt;
 use futures::future::BoxFuture;
 
 pub(crate) use self::{
+    expression::{Compiler, Optional},
+    policy::{Policies, apply_type, json_patch_type},
     request::{Exchanged, Operation, Reinvocation, Request},
-    webhook::{Condition, Hook, Webhooks},
+    webhook::{Hook, Webhooks, compile_condition},
 };
 use crate::{
     api::{Api, ApiError},
     meta::Tree,
 };
+
+pub use self::policy::policy_warnings;
 
 /// The outcome of one step of a plugin.
 pub(crate) type Verdict<'a> = BoxFuture<'a, Result<(), ApiError>>;

@@ -21,6 +21,7 @@ use self::{
 };
 use super::{
     Plugin, Request,
+    policy::{MutatingPolicies, ValidatingPolicies},
     webhook::{MutatingWebhooks, ValidatingWebhooks},
 };
 use crate::{
@@ -55,7 +56,9 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(Certificates::Signing),
         Box::new(Certificates::SubjectRestriction),
         Box::new(DefaultClass::INGRESS),
+        Box::new(MutatingPolicies),
         Box::new(MutatingWebhooks),
+        Box::new(ValidatingPolicies),
         Box::new(ValidatingWebhooks),
         Box::new(ResourceQuota),
     ]
@@ -63,7 +66,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
 
 /// Returns the error for a write that a plugin refuses. A name that is not generated yet is named by
 /// its prefix.
-fn refused(request: &Request<'_>, object: Option<&Tree>, why: &str) -> ApiError {
+pub(super) fn refused(request: &Request<'_>, object: Option<&Tree>, why: &str) -> ApiError {
     let text = |field: &str| object.map_or("", |object| meta::text(object, field));
     let own = [request.name, text("name"), text("generateName")];
     let name = own.into_iter().find(|name| !name.is_empty());

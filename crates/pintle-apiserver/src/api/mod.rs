@@ -103,6 +103,8 @@ pub(crate) struct Api {
     pub(crate) rbac: Arc<Rbac>,
     /// Admission webhooks, converters, and how they are called.
     pub(crate) webhooks: Arc<Webhooks>,
+    /// Admission policies and their bindings.
+    pub(crate) policies: crate::admission::Policies,
     /// Issues and verifies service account tokens.
     pub(crate) accounts: Accounts,
     /// The allocated addresses and node ports of Services.

@@ -121,12 +121,12 @@ fn too_long(text: &str, max: usize) -> Option<String> {
     (text.len() > max).then(|| format!("must be no more than {max} bytes"))
 }
 
-fn label(text: &str) -> Vec<String> {
+pub(super) fn label(text: &str) -> Vec<String> {
     let form = (!is_label(text)).then(|| LABEL_WHY.to_owned());
     too_long(text, 63).into_iter().chain(form).collect()
 }
 
-fn subdomain(text: &str) -> Vec<String> {
+pub(super) fn subdomain(text: &str) -> Vec<String> {
     let form = (!text.split('.').all(is_label)).then(|| SUBDOMAIN_WHY.to_owned());
     too_long(text, 253).into_iter().chain(form).collect()
 }

@@ -1,5 +1,6 @@
 //! The functions that expressions may call, one file per library.
 
+pub(crate) mod authz;
 pub(crate) mod format;
 pub(crate) mod go;
 mod lists;
@@ -32,6 +33,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
                 .or_else(|| net::native(name))
                 .or_else(|| url::native(name))
                 .or_else(|| format::native(name))
+                .or_else(|| authz::native(name))
                 .or_else(|| either(name));
         }
     };

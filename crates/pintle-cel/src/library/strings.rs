@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::standard::{bounded, text_of};
 use super::{Native, go, lists};
 use crate::eval::Context;
+use crate::functions;
 use crate::value::{EvalError, Evaluated, Value, fail, no_such_overload};
 
 pub(crate) fn native(name: &str) -> Option<Native> {
@@ -33,6 +34,10 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "lowerAscii" => |_, args| one(args).map(|text| text.to_ascii_lowercase().into()),
         "upperAscii" => |_, args| one(args).map(|text| text.to_ascii_uppercase().into()),
         "trim" => |_, args| one(args).map(|text| text.trim_matches(is_space).into()),
+        functions::ESCAPE_KEY => |_, args| match args {
+            [Value::String(key)] => Ok(key.replace('~', "~0").replace('/', "~1").into()),
+            _ => Err(no_such_overload()),
+        },
         "replace" => replace,
         "split" => split,
         "substring" => substring,

@@ -1,5 +1,6 @@
 //! Expressions whose meaning, errors and costs are known from cel-go and Kubernetes.
 
+mod admission;
 mod costs;
 mod errors;
 mod hostile;

@@ -11,6 +11,7 @@ mod components;
 mod convergence;
 mod disruption;
 mod garbage;
+mod policies;
 #[cfg(all(unix, feature = "cli"))]
 mod program;
 mod quota;

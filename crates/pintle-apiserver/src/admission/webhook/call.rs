@@ -51,7 +51,7 @@ impl Failure {
 }
 
 /// Returns an object in the version that a webhook wants to see; null if there is none.
-pub(super) async fn shown(
+pub(in crate::admission) async fn shown(
     api: &Api,
     request: &Request<'_>,
     invocation: &Invocation,
@@ -72,7 +72,7 @@ pub(super) async fn shown(
 }
 
 /// Describes a write as the `request` of a review, without UID and objects.
-pub(super) fn described(request: &Request<'_>, invocation: &Invocation) -> Value {
+pub(in crate::admission) fn described(request: &Request<'_>, invocation: &Invocation) -> Value {
     let own = request.resource;
     let seen = &invocation.resource;
     let kind = |resource: &crate::registry::Resource| {

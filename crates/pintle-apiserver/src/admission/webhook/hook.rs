@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::conditions::Condition;
+use super::conditions::compile_condition;
 use crate::{
+    admission::expression::Expression,
     api::{selector_text, webhook_entry_errors},
     meta::LabelSelector,
     schema::field::aggregate,
@@ -30,7 +31,7 @@ pub(crate) struct Hook {
     pub(super) exact: bool,
     pub(super) namespace_selector: LabelSelector,
     pub(super) object_selector: LabelSelector,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<Expression>,
     pub(super) ignore_failures: bool,
     /// Whether a dry run may call it.
     pub(super) allows_dry_run: bool,
@@ -46,7 +47,7 @@ pub(crate) struct Hook {
 
 /// One rule: which operations on which resources a webhook is called for.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(in crate::admission) struct Rule {
     pub(super) operations: Vec<String>,
     pub(super) groups: Vec<String>,
     pub(super) versions: Vec<String>,
@@ -60,6 +61,39 @@ pub(super) enum Scope {
     All,
     Namespaced,
     Cluster,
+}
+
+/// Reads a label selector.
+pub(in crate::admission) fn read_selector(selector: &Value) -> Result<LabelSelector, String> {
+    LabelSelector::parse(&selector_text(selector).unwrap_or_default())
+}
+
+fn list(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+impl Rule {
+    /// Reads a rule of a webhook or a policy.
+    pub(in crate::admission) fn read(rule: &Value) -> Self {
+        Self {
+            operations: list(&rule["operations"]),
+            groups: list(&rule["apiGroups"]),
+            versions: list(&rule["apiVersions"]),
+            resources: list(&rule["resources"])
+                .iter()
+                .map(|resource| {
+                    let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
+                    (resource.to_owned(), sub.to_owned())
+                })
+                .collect(),
+            scope: match rule["scope"].as_str() {
+                Some("Namespaced") => Scope::Namespaced,
+                Some("Cluster") => Scope::Cluster,
+                _ => Scope::All,
+            },
+        }
+    }
 }
 
 impl Hook {
@@ -112,35 +146,11 @@ impl Hook {
         mutating: bool,
         client: Result<ClientConfig, String>,
     ) -> Result<Self, WebhookError> {
-        let list = |value: &Value| -> Vec<String> {
-            let items = value.as_array().into_iter().flatten();
-            items.filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let rule = |rule: &Value| Rule {
-            operations: list(&rule["operations"]),
-            groups: list(&rule["apiGroups"]),
-            versions: list(&rule["apiVersions"]),
-            resources: list(&rule["resources"])
-                .iter()
-                .map(|resource| {
-                    let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
-                    (resource.to_owned(), sub.to_owned())
-                })
-                .collect(),
-            scope: match rule["scope"].as_str() {
-                Some("Namespaced") => Scope::Namespaced,
-                Some("Cluster") => Scope::Cluster,
-                _ => Scope::All,
-            },
-        };
-        let selector = |field: &str| {
-            let text = selector_text(&entry[field]).unwrap_or_default();
-            LabelSelector::parse(&text).map_err(WebhookError)
-        };
+        let selector = |field: &str| read_selector(&entry[field]).map_err(WebhookError);
         let conditions = entry["matchConditions"].as_array().into_iter().flatten();
         let conditions = conditions.map(|condition| {
             let expression = condition["expression"].as_str().unwrap_or_default();
-            Condition::compile(expression).map_err(WebhookError)
+            compile_condition(expression.trim(), false).map_err(WebhookError)
         });
         let timeout = entry["timeoutSeconds"].as_u64().unwrap_or(10);
         let versions = list(&entry["admissionReviewVersions"]);
@@ -158,7 +168,7 @@ impl Hook {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(rule)
+                .map(Rule::read)
                 .collect(),
             exact: entry["matchPolicy"] == "Exact",
             namespace_selector: selector("namespaceSelector")?,

@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     call::{described, shown},
-    conditions::{Variables, hold},
+    conditions::hold,
     hook::{Hook, Rule, Scope},
 };
 use crate::{
-    admission::{Operation, Request},
+    admission::{
+        Operation, Request,
+        expression::{CONDITIONS_BUDGET, Inputs, Scope as Values},
+    },
     api::{Api, ApiError},
     meta::{LabelSelector, Tree},
     registry::Resource,
@@ -16,9 +19,9 @@ use crate::{
 
 /// A call that has to be made.
 #[derive(Debug)]
-pub(super) struct Invocation {
+pub(in crate::admission) struct Invocation {
     /// The resource of the request, or the equivalent one that a rule names.
-    pub(super) resource: Arc<Resource>,
+    pub(in crate::admission) resource: Arc<Resource>,
 }
 
 /// Returns how to call a webhook, or `None` if it does not want the write.
@@ -28,11 +31,13 @@ pub(super) async fn invocation(
     request: &Request<'_>,
     object: Option<&Tree>,
 ) -> Result<Option<Invocation>, ApiError> {
-    let in_namespace = in_namespace(api, hook, request, object);
-    if matches!(in_namespace, Ok(false)) || !selects_object(hook, request, object) {
+    let in_namespace = in_namespace(api, &hook.namespace_selector, request, object);
+    if matches!(in_namespace, Ok(false)) || !selects_object(&hook.object_selector, request, object)
+    {
         return Ok(None);
     }
-    let Some(resource) = matching_resource(api, hook, request) else {
+    let rules = hook.rules.iter();
+    let Some(resource) = matching_resource(api, rules, hook.exact, request) else {
         return Ok(None);
     };
     // A missing namespace matters only to webhooks that apply.
@@ -45,12 +50,10 @@ pub(super) async fn invocation(
         shown(api, request, &invocation, object).await?,
         shown(api, request, &invocation, request.old).await?,
     );
-    let variables = Variables {
-        object: &new,
-        old_object: &old,
-        request: &described(request, &invocation),
-    };
-    match hold(&hook.conditions, &variables) {
+    let described = described(request, &invocation);
+    let inputs = Inputs::new(api, request, &new, &old, &described);
+    let values = Values::new(&inputs, CONDITIONS_BUDGET).with_authorizer(&inputs);
+    match hold(&hook.conditions, values) {
         Ok(true) => Ok(Some(invocation)),
         Ok(false) => Ok(None),
         Err(_) if hook.ignore_failures => Ok(None),
@@ -58,13 +61,13 @@ pub(super) async fn invocation(
     }
 }
 
-fn in_namespace(
+/// Returns true if a selector selects the namespace of the object.
+pub(in crate::admission) fn in_namespace(
     api: &Api,
-    hook: &Hook,
+    selector: &LabelSelector,
     request: &Request<'_>,
     object: Option<&Tree>,
 ) -> Result<bool, ApiError> {
-    let selector = &hook.namespace_selector;
     let Some(namespace) = request.namespace.filter(|name| !name.is_empty()) else {
         // Cluster-scoped objects are never exempt, except namespaces, which have labels themselves.
         let is_namespace = request.resource.hooks.is_namespace();
@@ -89,8 +92,12 @@ fn in_namespace(
     }
 }
 
-fn selects_object(hook: &Hook, request: &Request<'_>, object: Option<&Tree>) -> bool {
-    let selector = &hook.object_selector;
+/// Returns true if a selector selects the old or the new state of the object.
+pub(in crate::admission) fn selects_object(
+    selector: &LabelSelector,
+    request: &Request<'_>,
+    object: Option<&Tree>,
+) -> bool {
     let matches = |object: Option<&Tree>| object.is_some() && has_labels(selector, object);
     selector.is_empty() || matches(object) || matches(request.old)
 }
@@ -107,18 +114,24 @@ fn has_labels(selector: &LabelSelector, object: Option<&Tree>) -> bool {
 
 /// Returns the resource under which a rule matches: the one of the request if possible, otherwise
 /// the first equivalent one.
-fn matching_resource(api: &Api, hook: &Hook, request: &Request<'_>) -> Option<Arc<Resource>> {
+pub(in crate::admission) fn matching_resource<'r>(
+    api: &Api,
+    rules: impl Iterator<Item = &'r Rule> + Clone,
+    exact: bool,
+    request: &Request<'_>,
+) -> Option<Arc<Resource>> {
     let own = request.resource;
-    let mut rules = hook.rules.iter();
-    if rules.any(|rule| rule.names(request) && rule.has_version(own)) {
+    let mut named = rules.filter(|rule| rule.names(request)).peekable();
+    named.peek()?;
+    let mut own_version = named.clone();
+    if own_version.any(|rule| rule.has_version(own)) {
         return Some(Arc::clone(own));
     }
-    if hook.exact || !hook.rules.iter().any(|rule| rule.names(request)) {
+    if exact {
         return None;
     }
     let equivalents = api.registry.catalog().equivalents(own);
-    let mut rules = hook.rules.iter().filter(|rule| rule.names(request));
-    rules.find_map(|rule| {
+    named.find_map(|rule| {
         let mut equivalents = equivalents.iter();
         equivalents.find(|other| rule.has_version(other)).cloned()
     })

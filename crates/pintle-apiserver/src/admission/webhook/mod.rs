@@ -28,8 +28,17 @@ use std::sync::{
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
+pub(super) use self::{
+    call::{described, shown},
+    conditions::hold,
+    hook::{Rule, read_selector},
+    matching::{Invocation, in_namespace, matching_resource, selects_object},
+    mutating::Rounds,
+    patched::patched_object,
+};
 pub(crate) use self::{
-    conditions::Condition, hook::Hook, mutating::MutatingWebhooks, validating::ValidatingWebhooks,
+    conditions::compile_condition, hook::Hook, mutating::MutatingWebhooks,
+    validating::ValidatingWebhooks,
 };
 use super::Request;
 use crate::{api::Api, conversion::Converters, store::key_of, webhook::Client};

@@ -27,20 +27,20 @@ const NAME: &str = "MutatingAdmissionWebhook";
 #[derive(Debug)]
 pub(crate) struct MutatingWebhooks;
 
-/// What the plugin remembers between the two rounds.
+/// What a plugin remembers between the two rounds.
 #[derive(Debug, Default)]
-struct Rounds {
-    /// The object after the last webhook.
-    output: Option<Tree>,
-    /// Webhooks to call again if the object changes.
-    invoked: BTreeSet<String>,
-    /// Webhooks to call in the second round.
-    again: BTreeSet<String>,
+pub(in crate::admission) struct Rounds {
+    /// The object after the last webhook or policy.
+    pub(in crate::admission) output: Option<Tree>,
+    /// Webhooks or policies to call again if the object changes.
+    pub(in crate::admission) invoked: BTreeSet<String>,
+    /// Webhooks or policies to call in the second round.
+    pub(in crate::admission) again: BTreeSet<String>,
 }
 
 impl Rounds {
-    /// The object changed: the webhooks that have seen it and want to know are called again.
-    fn object_changed(&mut self) {
+    /// The object changed: those that have seen it and want to know are called again.
+    pub(in crate::admission) fn object_changed(&mut self) {
         self.again.append(&mut self.invoked);
     }
 }

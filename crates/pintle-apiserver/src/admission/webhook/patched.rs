@@ -24,6 +24,17 @@ pub(super) async fn patched(
 ) -> Result<Tree, ApiError> {
     let mut value = shown(api, request, invocation, Some(object)).await?;
     patch::json::apply(&mut value, operations).map_err(ApiError::internal)?;
+    patched_object(api, request, invocation, value).await
+}
+
+/// Decodes an object in the version that a webhook or policy has seen, after a patch, to the form of
+/// the write.
+pub(in crate::admission) async fn patched_object(
+    api: &Api,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    value: Value,
+) -> Result<Tree, ApiError> {
     let Value::Object(mut tree) = value else {
         let why = "json: cannot unmarshal the patched document into an object";
         return Err(ApiError::internal(why));

@@ -34,26 +34,6 @@ const IDLE: &[(&str, &str, &str)] = &[
         "services",
         "no controller writes its EndpointSlices here",
     ),
-    (
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicies",
-        NO_POLICIES,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicybindings",
-        NO_POLICIES,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicies",
-        NO_POLICIES,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicybindings",
-        NO_POLICIES,
-    ),
     ("apps", "daemonsets", NO_PODS),
     ("apps", "deployments", NO_PODS),
     ("apps", "replicasets", NO_PODS),
@@ -108,7 +88,6 @@ const IDLE: &[(&str, &str, &str)] = &[
 ];
 
 const NO_PODS: &str = "no controller creates its Pods here";
-const NO_POLICIES: &str = "this server evaluates no admission policies";
 
 /// Returns why objects of a built-in resource have no effect, or `None` if they do.
 pub(crate) fn reason(group: &str, plural: &str) -> Option<&'static str> {

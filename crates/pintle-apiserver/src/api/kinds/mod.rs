@@ -13,6 +13,7 @@
 //! delete   check_delete ─► prepare_delete ─► (commit) ─► after_mark or after_delete
 //! ```
 
+mod admission_policies;
 pub(crate) mod api_services;
 mod autoscalers;
 mod bindings;
@@ -281,6 +282,18 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("", "pods") => &pods::Pods,
         ("", "replicationcontrollers") => &workloads::ReplicationControllers,
         ("", "services") => &services::Services,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => {
+            &const { admission_policies::kind(true, false) }
+        }
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings") => {
+            &const { admission_policies::kind(true, true) }
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            &const { admission_policies::kind(false, false) }
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            &const { admission_policies::kind(false, true) }
+        }
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
             &webhook_configurations::MUTATING
         }

@@ -221,6 +221,26 @@ impl ApiError {
         error
     }
 
+    /// Replaces the message.
+    pub(crate) fn with_message(mut self, message: String) -> Self {
+        self.message = message;
+        self
+    }
+
+    /// Turns an error about an object into that of an admission policy.
+    pub(crate) fn denied_by_policy(
+        mut self,
+        code: u16,
+        reason: &'static str,
+        causes: Vec<String>,
+    ) -> Self {
+        self.code = code;
+        self.reason = reason.into();
+        let causes = causes.into_iter();
+        self.details.causes = causes.map(|message| Cause::raw("", "", message)).collect();
+        self
+    }
+
     pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Self {
         let message = format!("{} {name:?} not found", qualified(group, plural));
         Self::new(404, "NotFound", message).about(group, plural, name)

@@ -235,7 +235,7 @@ pub(super) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError>
 
 impl Resource {
     /// Returns the shape of served objects.
-    fn served_shape(&self) -> Shape<'_> {
+    pub(crate) fn served_shape(&self) -> Shape<'_> {
         match (&self.custom, self.ty) {
             (Some(custom), _) => Shape::Custom(&custom.schema),
             (None, Some(ty)) => Shape::Builtin(ty),

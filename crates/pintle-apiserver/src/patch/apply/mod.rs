@@ -339,6 +339,25 @@ pub(crate) fn apply(
     Ok(object)
 }
 
+/// Merges a configuration into an object without recording managers, as admission policies do.
+pub(crate) fn merge_config(
+    object: &Value,
+    config: &Value,
+    shape: Shape<'_>,
+) -> Result<Value, String> {
+    let place = shape.root();
+    walk::check(config, place, "")
+        .map_err(|why| format!("failed to convert patch object to typed object: {why}"))?;
+    let atomic = walk::atomic_fields(config, place);
+    if !atomic.is_empty() {
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomic.join(", ")
+        ));
+    }
+    Ok(walk::merge(object, config, place))
+}
+
 fn check_config(config: &Value, shape: Shape<'_>, write: &Write<'_>) -> Result<(), ApplyError> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

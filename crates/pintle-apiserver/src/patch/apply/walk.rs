@@ -442,6 +442,36 @@ pub(super) fn check(value: &Value, place: Place<'_>, path: &str) -> Result<(), S
     }
 }
 
+/// Returns the paths of the atomic lists and maps in a configuration.
+pub(super) fn atomic_fields(value: &Value, place: Place<'_>) -> Vec<String> {
+    fn walk(value: &Value, place: Place<'_>, path: &str, found: &mut Vec<String>) {
+        match (place.atom(value), value) {
+            (Atom::List(list), Value::Array(items)) => {
+                if matches!(list.kind, ListKind::Atomic) {
+                    found.push(path.to_owned());
+                }
+                for (i, item) in items.iter().enumerate() {
+                    walk(item, list.item, &format!("{path}[{i}]"), found);
+                }
+            }
+            (Atom::Map { atomic, of }, Value::Object(map)) => {
+                if atomic {
+                    found.push(path.to_owned());
+                }
+                for (name, value) in map {
+                    if let Some((place, true)) = of.field(name) {
+                        walk(value, place, &format!("{path}.{name}"), found);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    walk(value, place, "", &mut found);
+    found
+}
+
 fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String> {
     let kind = match value {
         Value::String(_) => "string",

@@ -9,6 +9,7 @@ mod events;
 mod kinds;
 mod pod_changes;
 mod pods;
+mod policies;
 mod quotas;
 mod roles;
 pub(crate) mod services;
@@ -97,6 +98,24 @@ pub(crate) fn find(group: &str, kind: &str) -> Rules {
         },
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Rules {
             object: |object, errors| webhooks::configuration(object, false, errors),
+            ..NONE
+        },
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => Rules {
+            create: |object, errors| policies::policy(object, None, true, errors),
+            update: |object, old, errors| policies::policy(object, Some(old), true, errors),
+            ..NONE
+        },
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => Rules {
+            object: |object, errors| policies::binding(object, true, errors),
+            ..NONE
+        },
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => Rules {
+            create: |object, errors| policies::policy(object, None, false, errors),
+            update: |object, old, errors| policies::policy(object, Some(old), false, errors),
+            ..NONE
+        },
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => Rules {
+            object: |object, errors| policies::binding(object, false, errors),
             ..NONE
         },
         ("", "Pod") => Rules {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Errors, entries, items, text};
 use crate::{
-    admission::Condition,
+    admission::compile_condition,
     meta::names::{NameRule, label_value, qualified_name},
     schema::field::{FieldError, Path},
 };
@@ -22,6 +22,7 @@ pub(super) fn configuration(object: &Value, mutating: bool, errors: &mut Errors)
         client_config(&entry["clientConfig"], &at.child("clientConfig"), errors);
         conditions(
             &entry["matchConditions"],
+            false,
             &at.child("matchConditions"),
             errors,
         );
@@ -45,6 +46,7 @@ pub(crate) fn entry_errors(entry: &Value, mutating: bool) -> Vec<FieldError> {
     webhook(entry, mutating, &Path::Root, &mut errors);
     conditions(
         &entry["matchConditions"],
+        false,
         &Path::At("matchConditions"),
         &mut errors,
     );
@@ -108,7 +110,7 @@ fn qualified(name: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn rule(rule: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn rule(rule: &Value, at: &Path<'_>, errors: &mut Errors) {
     let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     alone(rule, "operations", "operations", at, errors);
     for (i, operation) in items(&rule["operations"]) {
@@ -310,7 +312,7 @@ fn review_versions(list: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn selector(selector: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn selector(selector: &Value, at: &Path<'_>, errors: &mut Errors) {
     let here = at.child("matchLabels");
     for (name, value) in entries(&selector["matchLabels"]) {
         for why in qualified_name(name) {
@@ -347,7 +349,7 @@ fn selector(selector: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn conditions(list: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn conditions(list: &Value, params: bool, at: &Path<'_>, errors: &mut Errors) {
     let count = items(list).count();
     if count > MAX_CONDITIONS {
         let (count, most) = (count.try_into().unwrap_or(i64::MAX), 64);
@@ -360,7 +362,7 @@ fn conditions(list: &Value, at: &Path<'_>, errors: &mut Errors) {
         let expression = text(condition, "expression").trim();
         if expression.is_empty() {
             errors.push(FieldError::required(here.child("expression"), ""));
-        } else if let Err(why) = Condition::compile(expression) {
+        } else if let Err(why) = compile_condition(expression, params) {
             errors.push(FieldError::invalid(
                 here.child("expression"),
                 expression,

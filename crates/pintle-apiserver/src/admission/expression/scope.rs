@@ -1,0 +1,232 @@
+//! The values of expressions for one request.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use pintle_cel::{EvalError, Lazy, ResourceAccess, Value as Cel};
+use serde_json::Value;
+
+use super::{CALL_LIMIT, Expression, authorizer::Asked};
+use crate::{admission::Request, api::Api};
+
+/// How deep variables may refer to each other.
+const MAX_NESTING: usize = 512;
+
+/// After how many levels of variables evaluation continues on a stack of its own.
+const LEVELS_PER_STACK: usize = 16;
+
+/// The stack for those.
+const STACK: usize = 16 * 1024 * 1024;
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The values that expressions about one request share.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    object: Cel,
+    old_object: Cel,
+    request: Cel,
+    authorizer: Cel,
+    request_resource: Cel,
+}
+
+impl Inputs {
+    /// Converts the objects of a request, and the request as an admission review describes it.
+    pub(crate) fn new(
+        api: &Api,
+        request: &Request<'_>,
+        object: &Value,
+        old_object: &Value,
+        described: &Value,
+    ) -> Self {
+        let asked = Arc::new(Asked::new(api, request.user));
+        let resource = ResourceAccess {
+            group: request.resource.group.clone(),
+            resource: request.resource.plural.clone(),
+            subresource: request.sub.to_owned(),
+            namespace: request.namespace.unwrap_or_default().to_owned(),
+            name: request.name.to_owned(),
+            ..ResourceAccess::default()
+        };
+        Self {
+            object: Cel::from_json(object),
+            old_object: Cel::from_json(old_object),
+            request: Cel::from_json(described),
+            authorizer: Cel::authorizer(asked.clone()),
+            request_resource: Cel::resource_check(asked, resource),
+        }
+    }
+}
+
+/// The named variables of a policy, in the order in which they are declared.
+pub(crate) type Composed = Arc<Vec<(Arc<str>, Expression)>>;
+
+/// Evaluates expressions that share values, variables and a budget.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    values: Vec<(&'static str, Cel)>,
+    variables: Option<Arc<Variables>>,
+    budget: u64,
+}
+
+impl Scope {
+    /// Creates a scope with the values of a request. Without more, `namespaceObject` is null and
+    /// there are no parameters.
+    pub(crate) fn new(inputs: &Inputs, budget: u64) -> Self {
+        Self {
+            values: vec![
+                ("object", inputs.object.clone()),
+                ("oldObject", inputs.old_object.clone()),
+                ("request", inputs.request.clone()),
+                ("namespaceObject", Cel::Null),
+            ],
+            variables: None,
+            budget,
+        }
+    }
+
+    /// Adds `authorizer`.
+    pub(crate) fn with_authorizer(mut self, inputs: &Inputs) -> Self {
+        self.values.push(("authorizer", inputs.authorizer.clone()));
+        let resource = inputs.request_resource.clone();
+        self.values.push(("authorizer.requestResource", resource));
+        self
+    }
+
+    /// Sets the namespace of the object.
+    pub(crate) fn with_namespace(mut self, namespace: &Value) -> Self {
+        self.values.retain(|(name, _)| *name != "namespaceObject");
+        let namespace = Cel::from_json(namespace);
+        self.values.push(("namespaceObject", namespace));
+        self
+    }
+
+    /// Adds the parameters, which may be null.
+    pub(crate) fn with_params(mut self, params: &Value) -> Self {
+        self.values.push(("params", Cel::from_json(params)));
+        self
+    }
+
+    /// Adds the variables of a policy. They are evaluated when they are used, and see the values
+    /// that were added before.
+    pub(crate) fn with_variables(mut self, composed: &Composed) -> Self {
+        let variables = Arc::new(Variables {
+            composed: Arc::clone(composed),
+            values: self.values.clone(),
+            known: Mutex::default(),
+            cost: AtomicU64::new(0),
+            depth: AtomicUsize::new(0),
+        });
+        self.values
+            .push(("variables", Cel::Lazy(variables.clone())));
+        self.variables = Some(variables);
+        self
+    }
+
+    /// Returns what is left of the budget.
+    pub(crate) fn left(&self) -> u64 {
+        self.budget
+    }
+
+    /// Evaluates an expression. The inner error is that of the expression; the outer one ends the
+    /// evaluation of all expressions of the scope.
+    pub(crate) fn evaluate(
+        &mut self,
+        expression: &Expression,
+    ) -> Result<Result<Cel, String>, String> {
+        let program = match &expression.program {
+            Ok(program) => program,
+            Err(why) => return Ok(Err(format!("compilation error: {why}"))),
+        };
+        let done = program.eval(&self.values, CALL_LIMIT);
+        let variables = self.variables.as_ref();
+        let composed = variables.map_or(0, |variables| variables.cost.swap(0, Ordering::Relaxed));
+        for cost in [composed, done.cost] {
+            match self.budget.checked_sub(cost) {
+                Some(left) => self.budget = left,
+                None => {
+                    self.budget = 0;
+                    return Err(OUT_OF_BUDGET.to_owned());
+                }
+            }
+        }
+        Ok(done.result.map_err(|why| {
+            let source = &expression.source;
+            format!("expression '{source}' resulted in error: {why}")
+        }))
+    }
+}
+
+/// `variables`: each is evaluated when an expression reads it for the first time.
+#[derive(Debug)]
+struct Variables {
+    composed: Composed,
+    values: Vec<(&'static str, Cel)>,
+    known: Mutex<BTreeMap<Arc<str>, Result<Cel, EvalError>>>,
+    /// What evaluating them cost since it was last read.
+    cost: AtomicU64,
+    /// How many variables are being evaluated, each for the one before.
+    depth: AtomicUsize,
+}
+
+impl Lazy for Variables {
+    fn get(self: Arc<Self>, name: &str) -> Option<Result<Cel, EvalError>> {
+        if let Some(known) = self.known.lock().get(name) {
+            return Some(known.clone());
+        }
+        // The last one counts if a name is declared twice.
+        let mut composed = self.composed.iter().rev();
+        let (name, expression) = composed.find(|(known, _)| **known == *name)?;
+        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
+        let result = if depth > MAX_NESTING {
+            let why = format!("composited variable {name:?} is nested too deeply");
+            Err(EvalError::Failed(why))
+        } else if depth % LEVELS_PER_STACK == 0 {
+            on_own_stack(|| self.evaluate(name, expression))
+        } else {
+            self.evaluate(name, expression)
+        };
+        self.depth.fetch_sub(1, Ordering::Relaxed);
+        self.known.lock().insert(name.clone(), result.clone());
+        Some(result)
+    }
+}
+
+impl Variables {
+    fn evaluate(self: &Arc<Self>, name: &str, expression: &Expression) -> Result<Cel, EvalError> {
+        let fails =
+            |how: &str| EvalError::Failed(format!("composited variable {name:?} fails to {how}"));
+        let program = match &expression.program {
+            Ok(program) => program,
+            Err(why) => return Err(fails(&format!("compile: {why}"))),
+        };
+        let mut values = self.values.clone();
+        values.push(("variables", Cel::Lazy(self.clone())));
+        let done = program.eval(&values, CALL_LIMIT);
+        self.cost.fetch_add(done.cost, Ordering::Relaxed);
+        done.result
+            .map_err(|why| fails(&format!("evaluate: {why}")))
+    }
+}
+
+fn on_own_stack(
+    evaluate: impl FnOnce() -> Result<Cel, EvalError> + Send,
+) -> Result<Cel, EvalError> {
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("cel".into())
+            .stack_size(STACK);
+        thread.spawn_scoped(scope, evaluate).ok()?.join().ok()
+    });
+    done.unwrap_or_else(|| {
+        let why = "cannot spawn a thread to evaluate the expression";
+        Err(EvalError::Failed(why.to_owned()))
+    })
+}

@@ -1,0 +1,206 @@
+//! Admission policies: the plugins `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy`.
+//!
+//! [`Policies`] holds the compiled policies that have bindings. It changes only when a policy or a
+//! binding does, so a write costs one load of a flag as long as there are none.
+//!
+//! ```text
+//! write ─► policy matches ─► binding matches ─► parameters ─► match conditions ─► evaluate
+//! ```
+//!
+//! A policy applies once for each of its bindings and each parameter object of the binding. All
+//! validating policies are evaluated, and the first refusal is the answer. Mutating policies run one
+//! after the other, each on the result of the one before. Policies and bindings are ordered by name,
+//! so that the answer never depends on chance. Messages are those of kube-apiserver.
+
+mod compile;
+mod matching;
+mod mutating;
+mod params;
+mod patch;
+mod typecheck;
+mod validating;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+
+use self::compile::{Binding, Policy};
+pub use self::typecheck::policy_warnings;
+pub(crate) use self::{
+    compile::{apply_type, json_patch_type},
+    mutating::MutatingPolicies,
+    validating::ValidatingPolicies,
+};
+use super::Request;
+use crate::{
+    api::{Api, ApiError},
+    meta::Tree,
+    store::key_of,
+};
+
+pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The policies of both phases.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    mutating: Phase,
+    validating: Phase,
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Self {
+            mutating: Phase::new(true),
+            validating: Phase::new(false),
+        }
+    }
+}
+
+impl Policies {
+    /// Returns the mutating or the validating policies.
+    pub(crate) fn phase(&self, mutating: bool) -> &Phase {
+        if mutating {
+            &self.mutating
+        } else {
+            &self.validating
+        }
+    }
+}
+
+/// The policies of one phase.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    mutating: bool,
+    /// Whether a policy has a binding; read by every write.
+    any: AtomicBool,
+    current: RwLock<Arc<Vec<Bound>>>,
+    sources: Mutex<Sources>,
+}
+
+/// A policy and its bindings, ordered by name.
+#[derive(Debug, Clone)]
+struct Bound {
+    policy: Arc<Policy>,
+    bindings: Vec<Arc<Binding>>,
+}
+
+/// What is stored, by name.
+#[derive(Debug, Default)]
+struct Sources {
+    policies: BTreeMap<String, Arc<Policy>>,
+    bindings: BTreeMap<String, Arc<Binding>>,
+}
+
+impl Phase {
+    fn new(mutating: bool) -> Self {
+        Self {
+            mutating,
+            any: AtomicBool::new(false),
+            current: RwLock::default(),
+            sources: Mutex::default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    fn current(&self) -> Arc<Vec<Bound>> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Reads a policy or binding that was written or deleted.
+    pub(crate) fn refresh(&self, api: &Api, binding: bool, name: &str) {
+        let plural = match (self.mutating, binding) {
+            (true, true) => "mutatingadmissionpolicybindings",
+            (true, false) => "mutatingadmissionpolicies",
+            (false, true) => "validatingadmissionpolicybindings",
+            (false, false) => "validatingadmissionpolicies",
+        };
+        // Held while the store is read, so that the newest state is published last.
+        let mut sources = self.sources.lock();
+        let collection = api.registry.builtin_collection(GROUP, plural);
+        let stored =
+            collection.and_then(|collection| api.store.get(collection, &key_of(None, name)));
+        let stored = stored.map(|stored| Value::Object(stored.decode()));
+        let name = name.to_owned();
+        match (stored, binding) {
+            (Some(stored), true) => {
+                let binding = Binding::read(&name, &stored["spec"]);
+                sources.bindings.insert(name, Arc::new(binding));
+            }
+            (Some(stored), false) => {
+                let spec = &stored["spec"];
+                // A change of the metadata leaves the compiled policy as it is.
+                let known = sources.policies.get(&name);
+                if known.is_none_or(|known| known.spec != *spec) {
+                    let policy = Policy::compile(&name, spec, self.mutating);
+                    sources.policies.insert(name, Arc::new(policy));
+                }
+            }
+            (None, true) => drop(sources.bindings.remove(&name)),
+            (None, false) => drop(sources.policies.remove(&name)),
+        }
+        self.publish(&sources);
+    }
+
+    fn publish(&self, sources: &Sources) {
+        let bound = sources.policies.iter().filter_map(|(name, policy)| {
+            let bindings = sources.bindings.values();
+            let bindings: Vec<_> = bindings
+                .filter(|binding| binding.policy == *name)
+                .cloned()
+                .collect();
+            (!bindings.is_empty()).then(|| Bound {
+                policy: Arc::clone(policy),
+                bindings,
+            })
+        });
+        let bound: Vec<Bound> = bound.collect();
+        let any = !bound.is_empty();
+        *self.current.write() = Arc::new(bound);
+        self.any.store(any, Ordering::Release);
+    }
+}
+
+/// Returns true for policies and bindings. No policy applies to them, so that a wrong one can always
+/// be removed.
+fn is_exempt(request: &Request<'_>) -> bool {
+    const KINDS: [&str; 4] = [
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    ];
+    let mut kinds = KINDS.iter();
+    kinds.any(|plural| request.is_for(GROUP, plural))
+}
+
+/// Returns the namespace of the object as `namespaceObject` shows it; null for an object without.
+fn namespace_object(api: &Api, request: &Request<'_>) -> Result<Value, ApiError> {
+    let name = request.namespace.unwrap_or_default();
+    if name.is_empty() || request.resource.hooks.is_namespace() {
+        return Ok(Value::Null);
+    }
+    let collection = api.registry.builtin_collection("", "namespaces");
+    let stored = collection.and_then(|collection| api.store.get(collection, name));
+    let Some(stored) = stored else {
+        return Err(ApiError::not_found("", "namespaces", name));
+    };
+    let namespace: Tree = stored.decode();
+    let mut metadata = namespace.get("metadata").cloned().unwrap_or(json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.remove("ownerReferences");
+        metadata.insert("resourceVersion".into(), stored.revision.to_string().into());
+    }
+    let part = |name: &str| namespace.get(name).cloned().unwrap_or(json!({}));
+    Ok(json!({"metadata": metadata, "spec": part("spec"), "status": part("status")}))
+}

@@ -1,0 +1,484 @@
+//! Validating admission policies, and the policies themselves.
+
+use http::Request;
+use http_body_util::Full;
+use pintle_apiserver::User;
+use serde_json::{Value, json};
+
+use crate::support::{CONFIG_MAPS, Http, causes, config_map, http, http_as, labelled, server};
+
+pub const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub const BINDINGS: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// Constraints that match writes of config maps.
+pub fn config_maps() -> Value {
+    json!({"resourceRules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""],
+        "apiVersions": ["v1"], "resources": ["configmaps"]}]})
+}
+
+/// A policy for config maps with these fields of its spec.
+fn policy(name: &str, spec: Value) -> Value {
+    let mut policy = json!({"metadata": {"name": name}, "spec": spec});
+    if policy["spec"]["matchConstraints"].is_null() {
+        policy["spec"]["matchConstraints"] = config_maps();
+    }
+    policy
+}
+
+fn binding(name: &str, policy: &str) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]}})
+}
+
+pub async fn create(http: &Http, path: &str, object: &Value) {
+    let (code, created) = http.post(path, object).await;
+    assert_eq!(code, 201, "{created}");
+}
+
+/// Stores a policy with one binding.
+async fn enforce(http: &Http, spec: Value) {
+    create(http, POLICIES, &policy("p", spec)).await;
+    create(http, BINDINGS, &binding("b", "p")).await;
+}
+
+async fn message(http: &Http, object: &Value) -> (u16, String) {
+    let (code, answer) = http.post(CONFIG_MAPS, object).await;
+    (
+        code,
+        answer["message"].as_str().unwrap_or_default().to_owned(),
+    )
+}
+
+/// Proves policies/deny.
+#[tokio::test]
+async fn failed_validation_refuses_with_its_reason() {
+    let server = server();
+    let http = http(&server);
+    let validations = json!([
+        {"expression": "object.data.k != 'a'"},
+        {"expression": "object.data.k != 'b'", "message": "b is taken", "reason": "Forbidden"},
+        {"expression": "object.data.k != 'c'", "message": "unused",
+            "messageExpression": "'no ' + object.data.k", "reason": "RequestEntityTooLarge"},
+        {"expression": "object.data.k != 'd'", "message": "used",
+            "messageExpression": "string(object.data.missing)"}]);
+    create(
+        &http,
+        POLICIES,
+        &policy("p", json!({"validations": validations})),
+    )
+    .await;
+    let mut object = config_map("x");
+    object["data"]["k"] = "a".into();
+    // Without a binding a policy has no effect.
+    assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 201);
+    create(&http, BINDINGS, &binding("b", "p")).await;
+    object["metadata"]["name"] = "y".into();
+    let denied = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: ";
+    for (value, code, reason, why) in [
+        (
+            "a",
+            422,
+            "Invalid",
+            "failed expression: object.data.k != 'a'",
+        ),
+        ("b", 403, "Forbidden", "b is taken"),
+        ("c", 413, "RequestEntityTooLarge", "no c"),
+        ("d", 422, "Invalid", "used"),
+    ] {
+        object["data"]["k"] = value.into();
+        let (found, status) = http.post(CONFIG_MAPS, &object).await;
+        assert_eq!((found, &status["reason"]), (code, &json!(reason)));
+        let message = format!("configmaps \"y\" is forbidden: {denied}{why}");
+        assert_eq!(status["message"], message);
+        let details = json!({"name": "y", "kind": "configmaps",
+            "causes": [{"message": format!("{denied}{why}")}]});
+        assert_eq!(status["details"], details);
+    }
+    object["data"]["k"] = "e".into();
+    assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 201);
+    // A deleted binding has no effect at once.
+    assert_eq!(http.delete(&format!("{BINDINGS}/b")).await.0, 200);
+    object["data"]["k"] = "a".into();
+    assert_eq!(http.put(&format!("{CONFIG_MAPS}/y"), &object).await.0, 200);
+}
+
+/// Proves policies/deny.
+#[tokio::test]
+async fn failure_policy_decides_about_errors() {
+    let server = server();
+    let http = http(&server);
+    let spec = |policy: &str| {
+        json!({"failurePolicy": policy,
+            "validations": [{"expression": "object.data.missing == 'x'"}]})
+    };
+    enforce(&http, spec("Fail")).await;
+    let (code, why) = message(&http, &config_map("a")).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        why,
+        "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied \
+         request: expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
+    );
+    let path = format!("{POLICIES}/p");
+    let changed = json!({"spec": {"failurePolicy": "Ignore"}});
+    assert_eq!(http.merge(&path, &changed).await.0, 200);
+    assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+}
+
+/// Proves policies/actions.
+#[tokio::test]
+async fn binding_can_warn_instead_of_refusing() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({"validations": [{"expression": "false", "message": "never"}]});
+    create(&http, POLICIES, &policy("p", spec)).await;
+    let mut bound = binding("b", "p");
+    bound["spec"]["validationActions"] = json!(["Warn", "Audit"]);
+    create(&http, BINDINGS, &bound).await;
+    let request = Request::post(CONFIG_MAPS)
+        .header("content-type", "application/json")
+        .body(Full::new(config_map("a").to_string().into()))
+        .unwrap();
+    let response = http.send(request).await;
+    assert_eq!(response.status(), 201);
+    assert_eq!(
+        response.headers()["warning"],
+        "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': never\""
+    );
+}
+
+/// Proves policies/matching.
+#[tokio::test]
+async fn constraints_of_policy_and_binding_both_select() {
+    let server = server();
+    let http = http(&server);
+    let mut constraints = config_maps();
+    constraints["objectSelector"] = json!({"matchLabels": {"team": "a"}});
+    constraints["excludeResourceRules"] = json!([{"operations": ["*"], "apiGroups": [""],
+        "apiVersions": ["*"], "resources": ["configmaps"], "resourceNames": ["free"]}]);
+    let spec = json!({"matchConstraints": constraints, "validations": [{"expression": "false"}],
+        "matchConditions": [{"name": "not-system", "expression":
+            "!request.userInfo.username.startsWith('system:')"}]});
+    create(&http, POLICIES, &policy("p", spec)).await;
+    let mut bound = binding("b", "p");
+    bound["spec"]["matchResources"] =
+        json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}});
+    create(&http, BINDINGS, &bound).await;
+    let elsewhere = "/api/v1/namespaces/kube-public/configmaps";
+    for (path, name, team, code) in [
+        (CONFIG_MAPS, "x", "a", 422),
+        (CONFIG_MAPS, "x", "b", 201),
+        (CONFIG_MAPS, "free", "a", 201),
+        (elsewhere, "x", "a", 201),
+    ] {
+        let (found, answer) = http.post(path, &labelled(name, "team", team)).await;
+        assert_eq!(found, code, "{path} {name} {team}: {answer}");
+    }
+    let system = http_as(&server, User::new("system:test").group("system:masters"));
+    let free = labelled("y", "team", "a");
+    assert_eq!(system.post(CONFIG_MAPS, &free).await.0, 201);
+}
+
+/// Proves policies/variables.
+#[tokio::test]
+async fn variables_are_evaluated_when_they_are_used() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({
+        "variables": [
+            {"name": "value", "expression": "object.data.k"},
+            {"name": "broken", "expression": "object.data.missing"},
+            {"name": "long", "expression": "variables.value.size() > 3"}],
+        "validations": [
+            {"expression": "!variables.long || variables.broken == 'x'",
+                "messageExpression": "'long: ' + variables.value"},
+            {"expression": "namespaceObject.metadata.name == 'default'"}]});
+    enforce(&http, spec).await;
+    assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+    let mut long = config_map("b");
+    long["data"]["k"] = "long enough".into();
+    let (code, why) = message(&http, &long).await;
+    assert_eq!(code, 422);
+    assert!(
+        why.ends_with(
+            "resulted in error: composited variable \"broken\" fails to evaluate: no such key: \
+             missing"
+        ),
+        "{why}"
+    );
+}
+
+/// Proves policies/variables.
+#[tokio::test]
+async fn many_nested_variables_do_not_overflow_the_stack() {
+    let server = server();
+    let http = http(&server);
+    let nested = |count: usize| {
+        let each = (0..count).map(|i| {
+            let expression = match i {
+                0 => "1".to_owned(),
+                i => format!("variables.v{} + 1", i - 1),
+            };
+            json!({"name": format!("v{i}"), "expression": expression})
+        });
+        let last = count - 1;
+        let expression = format!("variables.v{last} == {count}");
+        json!({"variables": each.collect::<Vec<_>>(),
+            "validations": [{"expression": expression}]})
+    };
+    enforce(&http, nested(400)).await;
+    assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+    let path = format!("{POLICIES}/p");
+    assert_eq!(http.delete(&path).await.0, 200);
+    create(&http, POLICIES, &policy("p", nested(2_000))).await;
+    let (code, why) = message(&http, &config_map("b")).await;
+    assert_eq!(code, 422);
+    assert!(why.contains("is nested too deeply"), "{why}");
+}
+
+/// Proves policies/params.
+#[tokio::test]
+async fn parameters_come_from_the_objects_a_binding_refers_to() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""],
+            "apiVersions": ["v1"], "resources": ["secrets"]}]},
+        "validations": [{"expression": "params == null || object.type != params.data.k",
+            "messageExpression": "params.metadata.name + ' refuses'"}]});
+    create(&http, POLICIES, &policy("p", spec)).await;
+    let mut bound = binding("b", "p");
+    bound["spec"]["paramRef"] = json!({"name": "limits", "parameterNotFoundAction": "Deny"});
+    create(&http, BINDINGS, &bound).await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = |name: &str| json!({"metadata": {"name": name}, "type": "v"});
+    let denied = |why: &str| {
+        format!(
+            "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied \
+             request: {why}"
+        )
+    };
+    let (code, status) = http.post(secrets, &secret("s")).await;
+    assert_eq!(code, 422);
+    let missing = "failed to configure binding: no params found for policy binding with `Deny` \
+                   parameterNotFoundAction";
+    assert_eq!(status["message"], denied(missing));
+    create(&http, CONFIG_MAPS, &config_map("limits")).await;
+    let (_, status) = http.post(secrets, &secret("s")).await;
+    assert_eq!(status["message"], denied("limits refuses"));
+    // A selector applies the policy once for each object, and to none if there are none.
+    let by_label = json!({"spec": {"paramRef": {"name": null, "parameterNotFoundAction": "Allow",
+        "selector": {"matchLabels": {"limits": "yes"}}}}});
+    let path = format!("{BINDINGS}/b");
+    assert_eq!(http.merge(&path, &by_label).await.0, 200);
+    assert_eq!(http.post(secrets, &secret("free")).await.0, 201);
+    let mut selected = labelled("selected", "limits", "yes");
+    selected["data"] = json!({"k": "v"});
+    create(&http, CONFIG_MAPS, &selected).await;
+    let (_, status) = http.post(secrets, &secret("s")).await;
+    assert_eq!(status["message"], denied("selected refuses"));
+}
+
+/// Proves policies/params.
+#[tokio::test]
+async fn unknown_parameter_kind_fails_the_policy() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({"paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"},
+        "validations": [{"expression": "true"}]});
+    enforce(&http, spec).await;
+    let (code, why) = message(&http, &config_map("a")).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        why,
+        "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to \
+         configure policy: failed to find resource referenced by paramKind: 'example.com/v1, \
+         Kind=Limit'"
+    );
+}
+
+/// Proves policies/authorizer.
+#[tokio::test]
+async fn authorizer_asks_rbac_about_the_user() {
+    let server = server();
+    let admin = http(&server);
+    let spec = json!({"validations": [
+        {"expression": "authorizer.requestResource.check('delete').allowed()",
+            "message": "must be able to delete"},
+        {"expression": "authorizer.group('').resource('secrets').namespace('default').check('get')\
+            .allowed()", "message": "must be able to read secrets"},
+        {"expression": "!authorizer.serviceAccount('default', 'none').path('/metrics')\
+            .check('get').allowed()", "message": "metrics are secret"}]});
+    enforce(&admin, spec).await;
+    let role = |verbs: Value, resource: &str| {
+        json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": [resource],
+            "verbs": verbs}]})
+    };
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+    create(&admin, roles, &role(json!(["create"]), "configmaps")).await;
+    let bound = json!({"metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    create(&admin, bindings, &bound).await;
+    let jo = http_as(&server, "jo");
+    let (_, why) = message(&jo, &config_map("a")).await;
+    assert!(why.ends_with("must be able to delete"), "{why}");
+    let path = format!("{roles}/r");
+    let both = role(json!(["create", "delete"]), "configmaps");
+    assert_eq!(admin.put(&path, &both).await.0, 200);
+    let (_, why) = message(&jo, &config_map("a")).await;
+    assert!(why.ends_with("must be able to read secrets"), "{why}");
+    let mut all = both;
+    all["rules"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}));
+    assert_eq!(admin.put(&path, &all).await.0, 200);
+    assert_eq!(jo.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+}
+
+/// Proves policies/budget.
+#[tokio::test]
+async fn expensive_validations_exhaust_the_budget() {
+    let server = server();
+    let http = http(&server);
+    // Each check costs 350,000 of the 10,000,000 that all validations may cost together.
+    let check = "authorizer.path('/a').check('get').allowed()";
+    let expression = format!("{check} && {check}");
+    let validations: Vec<Value> = (0..15).map(|_| json!({"expression": expression})).collect();
+    enforce(&http, json!({"validations": validations})).await;
+    let (code, why) = message(&http, &config_map("a")).await;
+    assert_eq!(code, 422);
+    assert!(
+        why.ends_with(
+            "denied request: validation failed due to running out of cost budget, no further \
+             validation rules will be run"
+        ),
+        "{why}"
+    );
+}
+
+/// Proves policies/validation.
+#[tokio::test]
+async fn policy_that_does_not_compile_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({
+        "variables": [{"name": "a-b", "expression": "1"}, {"name": "n", "expression": "request.nme"}],
+        "matchConditions": [{"name": "c", "expression": "variables.n == 1"}],
+        "validations": [{"expression": "object.x"}, {"expression": "1 == 'a'", "reason": "Odd"},
+            {"expression": "true", "messageExpression": "1"}],
+        "auditAnnotations": [{"key": "k", "valueExpression": "1"}]});
+    let (code, status) = http.post(POLICIES, &policy("p", spec)).await;
+    assert_eq!(code, 422);
+    let shown = |source: &str, why: &str| format!("Invalid value: {source:?}: {why}");
+    let expected = [
+        (
+            "spec.matchConditions[0].expression",
+            shown(
+                "variables.n == 1",
+                "compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables' (in \
+                 container '')\n | variables.n == 1\n | ^",
+            ),
+        ),
+        (
+            "spec.variables[0].name",
+            shown("a-b", "must be a valid CEL identifier"),
+        ),
+        (
+            "spec.variables[1].expression",
+            shown(
+                "request.nme",
+                "compilation failed: ERROR: <input>:1:8: undefined field 'nme'\n | request.nme\n \
+                 | .......^",
+            ),
+        ),
+        (
+            "spec.validations[0].expression",
+            shown("object.x", "must evaluate to bool but got dyn"),
+        ),
+        (
+            "spec.validations[1].expression",
+            shown(
+                "1 == 'a'",
+                "compilation failed: ERROR: <input>:1:3: found no matching overload for '_==_' \
+                 applied to '(int, string)'\n | 1 == 'a'\n | ..^",
+            ),
+        ),
+        (
+            "spec.validations[1].reason",
+            "Unsupported value: \"Odd\": supported values: \"Forbidden\", \"Invalid\", \
+             \"RequestEntityTooLarge\""
+                .to_owned(),
+        ),
+        (
+            "spec.validations[2].messageExpression",
+            shown("1", "must evaluate to string but got int"),
+        ),
+        (
+            "spec.auditAnnotations[0].valueExpression",
+            shown(
+                "1",
+                "must evaluate to one of [string null_type] but got int",
+            ),
+        ),
+    ];
+    let expected: Vec<String> = expected
+        .into_iter()
+        .map(|(field, why)| format!("{field}: {why}"))
+        .collect();
+    assert_eq!(causes(&status), expected);
+    let mut bound = binding("b", "p");
+    bound["spec"] = json!({"policyName": "P", "validationActions": ["Deny", "Warn"],
+        "paramRef": {}});
+    let (_, status) = http.post(BINDINGS, &bound).await;
+    let fields: Vec<String> = causes(&status)
+        .iter()
+        .map(|cause| cause.split(':').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.policyName",
+            "spec.paramRef",
+            "spec.paramRef.parameterNotFoundAction",
+            "spec.validationActions"
+        ]
+    );
+}
+
+/// Proves policies/rights.
+#[tokio::test]
+async fn user_must_be_able_to_read_the_parameters() {
+    let server = server();
+    let admin = http(&server);
+    let role = json!({"metadata": {"name": "policies"}, "rules": [{"apiGroups": ["*"],
+        "resources": ["validatingadmissionpolicies"], "verbs": ["*"]}]});
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    create(&admin, roles, &role).await;
+    let bound = json!({"metadata": {"name": "policies"}, "roleRef":
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policies"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    create(&admin, bindings, &bound).await;
+    let jo = http_as(&server, "jo");
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"},
+        "validations": [{"expression": "true"}]});
+    let (code, status) = jo.post(POLICIES, &policy("p", spec.clone())).await;
+    assert_eq!(code, 422);
+    let cause = causes(&status).remove(0);
+    assert!(
+        cause.starts_with("spec.paramKind: Forbidden: user "),
+        "{cause}"
+    );
+    assert!(
+        cause.ends_with(
+            "must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, \
+             apiVersion=v1)"
+        ),
+        "{cause}"
+    );
+    create(&admin, POLICIES, &policy("p", spec)).await;
+}
