@@ -1,5 +1,6 @@
 //! Mutating admission policies.
 
+use pintle_apiserver::{AdmissionResponse, Webhook};
 use serde_json::{Value, json};
 
 use crate::{
@@ -167,6 +168,20 @@ async fn policies_see_each_other_and_run_again_if_needed() {
     let (code, created) = http.post(CONFIG_MAPS, &config_map("m")).await;
     assert_eq!(code, 201, "{created}");
     assert_eq!(created["data"]["trace"], "aba");
+    // Webhooks come later, and what they change makes such policies run again.
+    let webhook = Webhook::mutating("w.example.com", |request| async move {
+        let before = request.object()["data"]["trace"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let patch = json!([{"op": "add", "path": "/data/trace", "value": before + "w"}]);
+        AdmissionResponse::allow().patch(patch)
+    })
+    .rule(["CREATE"], [""], ["v1"], ["configmaps"]);
+    let _registration = server.register_webhook(&webhook).unwrap();
+    let (code, created) = http.post(CONFIG_MAPS, &config_map("n")).await;
+    assert_eq!(code, 201, "{created}");
+    assert_eq!(created["data"]["trace"], "abwa");
 }
 
 /// Proves mutating-policies/failure.

@@ -1,8 +1,10 @@
 //! Validating admission policies, and the policies themselves.
 
+use std::sync::{Arc, Mutex};
+
 use http::Request;
 use http_body_util::Full;
-use pintle_apiserver::User;
+use pintle_apiserver::{AdmissionResponse, ApiServer, AuditEvent, User, Webhook};
 use serde_json::{Value, json};
 
 use crate::support::{CONFIG_MAPS, Http, causes, config_map, http, http_as, labelled, server};
@@ -145,6 +147,48 @@ async fn binding_can_warn_instead_of_refusing() {
     assert_eq!(
         response.headers()["warning"],
         "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': never\""
+    );
+}
+
+/// Proves policies/audit.
+#[tokio::test]
+async fn audit_annotations_are_in_the_event() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&events);
+    let builder = ApiServer::builder().audit(move |event| seen.lock().unwrap().push(event));
+    let server = builder.build();
+    let http = http(&server);
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""],
+            "apiVersions": ["v1"], "resources": ["secrets"]}]},
+        "validations": [{"expression": "true"}, {"expression": "false", "message": "no"}],
+        "auditAnnotations": [
+            {"key": "by", "valueExpression": "'limited by ' + params.metadata.name"},
+            {"key": "none", "valueExpression": "null"}]});
+    create(&http, POLICIES, &policy("p.example.com", spec)).await;
+    for name in ["a", "b"] {
+        create(&http, CONFIG_MAPS, &config_map(name)).await;
+    }
+    let mut bound = binding("b", "p.example.com");
+    bound["spec"]["validationActions"] = json!(["Audit"]);
+    bound["spec"]["paramRef"] = json!({"selector": {"matchExpressions": [{"key": "c",
+        "operator": "DoesNotExist"}]}, "parameterNotFoundAction": "Deny"});
+    create(&http, BINDINGS, &bound).await;
+    let secret = json!({"metadata": {"name": "s"}});
+    let (code, answer) = http
+        .post("/api/v1/namespaces/default/secrets", &secret)
+        .await;
+    assert_eq!(code, 201, "{answer}");
+    let event: AuditEvent = events.lock().unwrap().pop().unwrap();
+    let annotation = |key: &str| event.annotations.get(key).map(String::as_str);
+    let by = annotation("p.example.com/by").unwrap();
+    assert!(by.ends_with("limited by a, limited by b"), "{by}");
+    assert_eq!(annotation("p.example.com/none"), None);
+    assert_eq!(
+        annotation("validation.policy.admission.k8s.io/validation_failure"),
+        Some(
+            r#"[{"message":"no","policy":"p.example.com","binding":"b","expressionIndex":1,"validationActions":["Audit"]}]"#
+        )
     );
 }
 
@@ -337,6 +381,44 @@ async fn authorizer_asks_rbac_about_the_user() {
         .push(json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}));
     assert_eq!(admin.put(&path, &all).await.0, 200);
     assert_eq!(jo.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+}
+
+/// Proves policies/authorizer.
+#[tokio::test]
+async fn match_condition_of_a_webhook_can_ask_the_authorizer() {
+    let server = server();
+    let webhook = Webhook::validating("deny.example.com", |_| async {
+        AdmissionResponse::deny("refused")
+    })
+    .rule(["CREATE"], [""], ["v1"], ["configmaps"])
+    .field(
+        "matchConditions",
+        json!([{"name": "not-breakglass", "expression":
+            "!authorizer.group('example.com').resource('walls').check('break').allowed()"}]),
+    );
+    let _registration = server.register_webhook(&webhook).unwrap();
+    let admin = http(&server);
+    assert_eq!(admin.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+    let bound = json!({"metadata": {"name": "jo"}, "roleRef":
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    create(&admin, bindings, &bound).await;
+    let role = json!({"metadata": {"name": "edit"}, "rules": [{"apiGroups": [""],
+        "resources": ["configmaps"], "verbs": ["create"]}]});
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edit";
+    assert!(admin.put(path, &role).await.0 < 300);
+    let jo = http_as(&server, "jo");
+    let (_, why) = message(&jo, &config_map("b")).await;
+    assert!(why.ends_with("refused"), "{why}");
+    let untyped = Webhook::validating("odd.example.com", |_| async { AdmissionResponse::allow() })
+        .rule(["CREATE"], [""], ["v1"], ["configmaps"])
+        .field(
+            "matchConditions",
+            json!([{"name": "typo", "expression": "request.userInfo.usrname == 'jo'"}]),
+        );
+    let error = server.register_webhook(&untyped).unwrap_err().to_string();
+    assert!(error.contains("undefined field 'usrname'"), "{error}");
 }
 
 /// Proves policies/budget.
