@@ -6,7 +6,7 @@ use super::Converted;
 use crate::{
     api::{Api, ApiError},
     meta::{self, Tree, names::label_value, names::qualified_name},
-    webhook::{CONVERSION_TIMEOUT, CallError, ClientConfig, Sent},
+    webhook::{CONVERSION_TIMEOUT, ClientConfig, Sent},
 };
 
 /// The maximum number of objects in one review.
@@ -80,15 +80,12 @@ impl Api {
         let uid = self.rng.uuid();
         let review = json!({"kind": "ConversionReview", "apiVersion": version,
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects}});
-        let answer = async {
-            // The semaphore is never closed, so acquiring cannot fail.
-            let _permit = converted.calls.acquire().await;
-            let sent = Sent { review };
-            let client = &self.webhooks.client;
-            client.call(self, config, sent, CONVERSION_TIMEOUT).await
+        let sent = Sent {
+            review,
+            timeout: CONVERSION_TIMEOUT,
+            calls: &converted.calls,
         };
-        let answer = tokio::time::timeout(CONVERSION_TIMEOUT, answer).await;
-        let answer = answer.unwrap_or_else(|_| Err(CallError::busy()));
+        let answer = self.webhooks.client.call(self, config, sent).await;
         let mut answer = answer.map_err(|error| error.to_string())?;
         verify(&uid, version, &answer)?;
         match answer["response"]["convertedObjects"].take() {

@@ -116,3 +116,213 @@ fn nothing_of_a_kind_is_zero() {
         BTreeMap::from([("count/foos.example.com".to_owned(), "0".to_owned())])
     );
 }
+
+/// Returns what a Pod counts as.
+fn pod_used(names: &[&str], spec: Value) -> BTreeMap<String, String> {
+    let hard: serde_json::Map<String, Value> = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!("9")))
+        .collect();
+    used(&json!({"hard": hard}), "", "pods", &[json!({"spec": spec})])
+}
+
+#[test]
+fn sidecars_run_beside_later_init_containers() {
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+    let spec = json!({"containers": [{"name": "c", "resources": cpu("1")}], "initContainers": [
+        {"name": "s", "restartPolicy": "Always", "resources": cpu("2")},
+        {"name": "i", "resources": cpu("3")}]});
+    // The init container needs 3 beside the sidecar's 2, which is more than 1 and 2 later.
+    assert_eq!(pod_used(&["requests.cpu"], spec)["requests.cpu"], "5");
+}
+
+#[test]
+fn overhead_raises_limits_that_exist() {
+    let spec = |limits: Value| {
+        json!({"overhead": {"cpu": "100m", "memory": "1Mi"}, "containers": [
+            {"name": "c", "resources": {"limits": limits}}]})
+    };
+    let names = ["limits.cpu", "limits.memory"];
+    let used = pod_used(&names, spec(json!({"cpu": "1", "memory": "0"})));
+    assert_eq!(
+        (&*used["limits.cpu"], &*used["limits.memory"]),
+        ("1100m", "0")
+    );
+}
+
+#[test]
+fn resources_of_the_whole_pod_replace_the_sum() {
+    let spec = json!({"resources": {"requests": {"cpu": "3", "ephemeral-storage": "9Gi"}},
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1",
+            "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}}}]});
+    let names = [
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "hugepages-2Mi",
+        "requests.hugepages-2Mi",
+    ];
+    let used = pod_used(&names, spec);
+    assert_eq!(used["requests.cpu"], "3");
+    assert_eq!(used["requests.ephemeral-storage"], "1Gi");
+    assert_eq!(
+        (&*used["hugepages-2Mi"], &*used["requests.hugepages-2Mi"]),
+        ("4Mi", "4Mi")
+    );
+}
+
+#[test]
+fn required_resources_are_those_of_every_container() {
+    let names = BTreeSet::from(["limits.cpu", "memory"]);
+    let full = json!({"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}});
+    let mut pod = json!({"spec": {"containers": [{"name": "a", "resources": full}, {"name": "b"}],
+        "initContainers": [{"name": "i"}]}});
+    assert_eq!(
+        unmet_by_pod(&pod, &names).unwrap(),
+        "must specify limits.cpu for: b,i; memory for: b,i"
+    );
+    pod["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    assert_eq!(unmet_by_pod(&pod, &names), None, "set for the whole Pod");
+}
+
+/// Returns which of the Pods are in a scope.
+fn in_scope(scope: Value, pods: &[Value]) -> Vec<bool> {
+    let mut spec = json!({"hard": {"pods": "9"}});
+    let field = if scope.is_string() {
+        "scopes"
+    } else {
+        "scopeSelector"
+    };
+    spec[field] = match scope {
+        Value::String(_) => json!([scope]),
+        other => json!({"matchExpressions": [other]}),
+    };
+    let counts = |pod: &Value| used(&spec, "", "pods", std::slice::from_ref(pod))["pods"] == "1";
+    pods.iter().map(counts).collect()
+}
+
+#[test]
+fn scopes_and_their_opposites() {
+    let with = |spec: Value| {
+        let mut pod = pod(&json!({}));
+        for (name, value) in spec.as_object().unwrap() {
+            pod["spec"][name] = value.clone();
+        }
+        pod
+    };
+    let short = with(json!({"activeDeadlineSeconds": 5}));
+    let plain = with(json!({}));
+    let pods = [short, plain];
+    assert_eq!(in_scope(json!("Terminating"), &pods), [true, false]);
+    assert_eq!(in_scope(json!("NotTerminating"), &pods), [false, true]);
+    let zero = pod(&json!({"requests": {"cpu": "0"}}));
+    let some = pod(&json!({"limits": {"memory": "1"}}));
+    let gpu = pod(&json!({"limits": {"example.com/gpu": "1"}}));
+    let pods = [zero, some, gpu];
+    assert_eq!(in_scope(json!("BestEffort"), &pods), [true, false, true]);
+    assert_eq!(
+        in_scope(json!("NotBestEffort"), &pods),
+        [false, true, false]
+    );
+    let class = |name: &str| with(json!({"priorityClassName": name}));
+    let pods = [class("high"), class("low"), with(json!({}))];
+    let selected = |operator: &str| {
+        let values = if operator.ends_with("In") {
+            json!(["high"])
+        } else {
+            json!([])
+        };
+        let scope = json!({"scopeName": "PriorityClass", "operator": operator, "values": values});
+        in_scope(scope, &pods)
+    };
+    assert_eq!(selected("In"), [true, false, false]);
+    assert_eq!(selected("NotIn"), [false, true, true]);
+    assert_eq!(selected("Exists"), [true, true, false]);
+    assert_eq!(selected("DoesNotExist"), [false, false, true]);
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let affinity =
+        |which: &str, list: &str, terms: Value| with(json!({"affinity": {which: {list: terms}}}));
+    let pods = [
+        affinity(
+            "podAntiAffinity",
+            required,
+            json!([{"namespaces": ["other"]}]),
+        ),
+        affinity("podAffinity", required, json!([{"namespaceSelector": {}}])),
+        affinity(
+            "podAffinity",
+            preferred,
+            json!([{"podAffinityTerm": {"namespaces": ["other"]}}]),
+        ),
+        affinity("podAffinity", required, json!([{"namespaces": []}])),
+    ];
+    assert_eq!(
+        in_scope(json!("CrossNamespacePodAffinity"), &pods),
+        [true, true, true, false]
+    );
+}
+
+#[test]
+fn services_count_their_ports() {
+    let spec = json!({"hard": {"services.nodeports": "9", "services.loadbalancers": "9"}});
+    let counted = |service: Value| {
+        let used = used(&spec, "", "services", &[json!({"spec": service})]);
+        (
+            used["services.loadbalancers"].clone(),
+            used["services.nodeports"].clone(),
+        )
+    };
+    let ports = json!([{"port": 1, "nodePort": 30000}, {"port": 2}]);
+    let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let kind = |kind: &str| json!({"type": kind, "ports": ports});
+    assert_eq!(counted(kind("ClusterIP")), both("0", "0"));
+    assert_eq!(counted(kind("NodePort")), both("0", "2"));
+    assert_eq!(counted(kind("LoadBalancer")), both("1", "2"));
+    let mut fixed = kind("LoadBalancer");
+    fixed["allocateLoadBalancerNodePorts"] = false.into();
+    assert_eq!(counted(fixed), both("1", "1"));
+}
+
+#[test]
+fn claims_count_what_is_allocated() {
+    let spec = json!({"hard": {"requests.storage": "9",
+        "old.storageclass.storage.k8s.io/persistentvolumeclaims": "9"}});
+    let claim = json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class":
+        "old"}}, "spec": {"storageClassName": "new", "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"allocatedResources": {"storage": "3Gi"}}});
+    let used = used(&spec, "", "persistentvolumeclaims", &[claim]);
+    assert_eq!(used["requests.storage"], "3Gi");
+    assert_eq!(
+        used["old.storageclass.storage.k8s.io/persistentvolumeclaims"],
+        "1"
+    );
+}
+
+#[test]
+fn claims_can_be_selected_by_their_attributes_class() {
+    let scope = json!({"scopeName": "VolumeAttributesClass", "operator": "In",
+        "values": ["fast"]});
+    let spec = json!({"hard": {"persistentvolumeclaims": "9"},
+        "scopeSelector": {"matchExpressions": [scope]}});
+    let claims = [
+        json!({"spec": {"volumeAttributesClassName": "fast"}}),
+        json!({"spec": {}, "status": {"currentVolumeAttributesClassName": "fast"}}),
+        json!({"spec": {"volumeAttributesClassName": "slow"}}),
+    ];
+    let used = used(&spec, "", "persistentvolumeclaims", &claims);
+    assert_eq!(used["persistentvolumeclaims"], "2");
+}
+
+#[test]
+fn groups_are_part_of_what_counts() {
+    let spec = json!({"hard": {"count/secrets.example.com": "9", "secrets": "9"}});
+    let secret = json!({"metadata": {"name": "s"}});
+    assert_eq!(
+        used(&spec, "example.com", "secrets", &[secret.clone()]),
+        BTreeMap::from([("count/secrets.example.com".to_owned(), "1".to_owned())])
+    );
+    assert_eq!(
+        used(&spec, "", "secrets", &[secret]),
+        BTreeMap::from([("secrets".to_owned(), "1".to_owned())])
+    );
+}

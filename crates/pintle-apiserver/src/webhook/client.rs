@@ -1,12 +1,13 @@
 //! Posts reviews to webhooks.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 use parking_lot::RwLock;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::{
     CallError, ClientConfig, Destination, MAX_RESPONSE, WebhookTarget,
@@ -19,9 +20,13 @@ use crate::api::Api;
 
 /// What a webhook is asked: a review with a `request`.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct Sent<'a> {
     /// The review; `request` is filled in.
     pub(crate) review: Value,
+    /// How long the call may take, waiting for a free one included.
+    pub(crate) timeout: Duration,
+    /// Bounds the number of concurrent calls.
+    pub(crate) calls: &'a Semaphore,
 }
 
 /// Calls webhooks.
@@ -68,18 +73,27 @@ impl Client {
         &self,
         api: &Api,
         config: &ClientConfig,
-        sent: Sent,
-        timeout: Duration,
+        sent: Sent<'_>,
     ) -> Result<Value, CallError> {
+        let Sent {
+            review,
+            timeout,
+            calls,
+        } = sent;
         if let Destination::Local(webhook) = &config.destination {
-            let called = tokio::time::timeout(timeout, webhook.call(sent.review)).await;
+            let called = async {
+                // The semaphore is never closed, so acquiring cannot fail.
+                let _permit = calls.acquire().await;
+                webhook.call(review).await
+            };
+            let called = tokio::time::timeout(timeout, called).await;
             return called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
         }
-        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
-        let target = format!("{}?timeout={seconds}s", config.path);
+        let target = format!("{}?timeout={}s", config.path, timeout.as_secs());
         let url = format!("https://{}{target}", config.authority);
-        let body = Bytes::from(sent.review.to_string());
+        let body = Bytes::from(review.to_string());
         let called = async {
+            let _permit = calls.acquire().await;
             let (code, body) = self.exchange(api, config, &target, &url, body).await?;
             if !(200..300).contains(&code) {
                 return Err(CallError::status(code, &body));
@@ -175,15 +189,8 @@ impl Client {
             let response = match connection.send(request).await {
                 Ok(response) => response,
                 // The webhook closed an idle connection while the request was on its way.
-                Err(error)
-                    if connection.reused
-                        && (error.is_canceled()
-                            || error.is_closed()
-                            || error.is_incomplete_message()) =>
-                {
-                    continue;
-                }
-                Err(error) if error.is_incomplete_message() => {
+                Err(error) if connection.reused && is_hang_up(&error) => continue,
+                Err(error) if is_hang_up(&error) => {
                     return Err(failed("EOF".to_owned(), false));
                 }
                 Err(error) => return Err(failed(error.to_string(), false)),
@@ -197,6 +204,21 @@ impl Client {
             return Ok((head.status.as_u16(), body));
         }
     }
+}
+
+/// Returns true if the webhook closed the connection instead of responding.
+fn is_hang_up(error: &hyper::Error) -> bool {
+    let inner = std::error::Error::source(error).and_then(|inner| inner.downcast_ref());
+    let closed = inner.is_some_and(|inner: &io::Error| {
+        matches!(
+            inner.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        )
+    });
+    closed || error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
 /// Decodes the review in a response.

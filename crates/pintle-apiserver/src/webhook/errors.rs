@@ -25,11 +25,6 @@ pub(crate) enum CallError {
 pub(super) const DEADLINE: &str = "context deadline exceeded";
 
 impl CallError {
-    /// All calls that the webhook may have at once were under way until the deadline.
-    pub(crate) fn busy() -> Self {
-        Self::Local(DEADLINE.to_owned())
-    }
-
     pub(super) fn transport(url: &str, why: impl Into<String>) -> Self {
         Self::Transport {
             url: url.to_owned(),

@@ -1,7 +1,13 @@
 //! The admission plugins that Kubernetes enables by default.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
 use crate::support::*;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use pintle_apiserver::{ApiServer, Clock};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -66,6 +72,124 @@ async fn pod_gets_the_token_of_its_account() {
 
 /// Proves objects/admission.
 #[tokio::test]
+async fn token_is_mounted_where_nothing_else_is() {
+    let server = server();
+    let http = http(&server);
+    let account = json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "pull"}]});
+    created(&http, ACCOUNTS, &account).await;
+    let mount = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let mut custom = pod("custom");
+    custom["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    custom["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": mount}]);
+    custom["spec"]["imagePullSecrets"] = json!([{"name": "mine"}]);
+    let stored = created(&http, PODS, &custom).await;
+    assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        stored["spec"]["imagePullSecrets"],
+        json!([{"name": "mine"}])
+    );
+    custom["metadata"]["name"] = "init".into();
+    custom["spec"]["initContainers"] = json!([{"name": "i", "image": "x"}]);
+    let stored = created(&http, PODS, &custom).await;
+    let mounts = &stored["spec"]["initContainers"][0]["volumeMounts"];
+    assert_eq!(mounts[0]["mountPath"], mount);
+    assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 2);
+    // A volume that another server has added is used again.
+    let mut again = pod("again");
+    again["spec"]["volumes"] = json!([{"name": "kube-api-access-x", "emptyDir": {}}]);
+    let stored = created(&http, PODS, &again).await;
+    assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 1);
+    let mounts = &stored["spec"]["containers"][0]["volumeMounts"];
+    assert_eq!(mounts[0]["name"], "kube-api-access-x");
+    // An account decides for Pods that do not, and the mirror of a static Pod has none.
+    let mut mirror = pod("mirror");
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    mirror["spec"]["nodeName"] = "n".into();
+    let mirror = created(&http, PODS, &mirror).await;
+    assert!(mirror["spec"]["volumes"].is_null(), "{mirror}");
+    let quiet = json!({"metadata": {"name": "quiet"}, "automountServiceAccountToken": false});
+    created(&http, ACCOUNTS, &quiet).await;
+    let mut plain = pod("plain");
+    plain["spec"]["serviceAccountName"] = "quiet".into();
+    let stored = created(&http, PODS, &plain).await;
+    assert!(stored["spec"]["volumes"].is_null());
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn account_can_limit_the_secrets_of_its_pods() {
+    let server = server();
+    let http = http(&server);
+    let account = json!({"metadata": {"name": "default", "annotations":
+        {"kubernetes.io/enforce-mountable-secrets": "true"}},
+        "secrets": [{"name": "known"}], "imagePullSecrets": [{"name": "pull"}]});
+    created(&http, ACCOUNTS, &account).await;
+    let env = json!([{"name": "V", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}]);
+    let end = "is not allowed because service account default does not reference that";
+    for (field, value, why) in [
+        (
+            "/spec/volumes",
+            json!([{"name": "v", "secret": {"secretName": "other"}}]),
+            format!("volume with secret.secretName=\"other\" {end} secret"),
+        ),
+        (
+            "/spec/containers/0/env",
+            env,
+            format!(
+                "container c with envVar V referencing secret.secretName=\"other\" {end} secret"
+            ),
+        ),
+        (
+            "/spec/imagePullSecrets",
+            json!([{"name": "other"}]),
+            format!("imagePullSecrets[0].name=\"other\" {end} imagePullSecret"),
+        ),
+    ] {
+        let mut wants = pod("p");
+        let (parent, key) = field.rsplit_once('/').unwrap();
+        wants.pointer_mut(parent).unwrap()[key] = value.clone();
+        let message = refused(&http, PODS, &wants).await;
+        assert_eq!(message, format!("pods \"p\" is forbidden: {why}"));
+        let known = match key {
+            "imagePullSecrets" => "pull",
+            _ => "known",
+        };
+        let known = value.to_string().replace("other", known);
+        wants.pointer_mut(parent).unwrap()[key] = serde_json::from_str(&known).unwrap();
+        wants["metadata"]["name"] = key.to_lowercase().into();
+        created(&http, PODS, &wants).await;
+    }
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn pod_cannot_contradict_its_priority_class() {
+    let server = server();
+    let http = http(&server);
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = |name: &str, default: bool| {
+        json!({"metadata": {"name": name}, "value": 5, "globalDefault": default,
+            "preemptionPolicy": "Never"})
+    };
+    created(&http, classes, &class("first", true)).await;
+    created(&http, classes, &class("second", false)).await;
+    let default = json!({"globalDefault": true});
+    let (code, _) = http.merge(&format!("{classes}/second"), &default).await;
+    assert_eq!(code, 403, "only one class is the default");
+    let mut wants = pod("p");
+    wants["spec"]["preemptionPolicy"] = "PreemptLowerPriority".into();
+    assert_eq!(
+        refused(&http, PODS, &wants).await,
+        "pods \"p\" is forbidden: the string value of PreemptionPolicy (PreemptLowerPriority) \
+         must not be provided in pod spec; priority admission controller computed Never from the \
+         given PriorityClass name"
+    );
+    wants["spec"]["preemptionPolicy"] = "Never".into();
+    created(&http, PODS, &wants).await;
+}
+
+/// Proves objects/admission.
+#[tokio::test]
 async fn only_one_priority_class_is_the_default() {
     let server = server();
     let http = http(&server);
@@ -110,6 +234,14 @@ async fn claims_and_ingresses_get_the_default_class() {
         "a claim may want none"
     );
 
+    let mut legacy = claim("d");
+    legacy["metadata"]["annotations"] = json!({"volume.beta.kubernetes.io/storage-class": "old"});
+    let legacy = created(&http, CLAIMS, &legacy).await;
+    assert!(
+        legacy["spec"]["storageClassName"].is_null(),
+        "it has a class"
+    );
+
     let classes = "/apis/networking.k8s.io/v1/ingressclasses";
     let class = json!({"metadata": {"name": "web", "annotations":
         {"ingressclass.kubernetes.io/is-default-class": "true"}},
@@ -124,6 +256,29 @@ async fn claims_and_ingresses_get_the_default_class() {
 
 /// Proves objects/admission.
 #[tokio::test]
+async fn newest_default_class_applies() {
+    let now = Arc::new(AtomicI64::new(1_767_225_600));
+    let clock = Arc::clone(&now);
+    let server = ApiServer::builder()
+        .clock(Clock::from_fn(move || {
+            jiff::Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap()
+        }))
+        .build();
+    let http = http(&server);
+    let class = |name: &str, mark: &str| json!({"metadata": {"name": name, "annotations": {mark: "true"}}, "provisioner": "x"});
+    let mark = "storageclass.kubernetes.io/is-default-class";
+    created(&http, STORAGE, &class("a-old", mark)).await;
+    now.fetch_add(60, Ordering::SeqCst);
+    let beta = "storageclass.beta.kubernetes.io/is-default-class";
+    created(&http, STORAGE, &class("b-new", beta)).await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let stored = created(&http, CLAIMS, &claim).await;
+    assert_eq!(stored["spec"]["storageClassName"], "b-new");
+}
+
+/// Proves objects/admission.
+#[tokio::test]
 async fn claims_grow_only_if_their_class_allows_it() {
     let server = server();
     let http = http(&server);
@@ -134,6 +289,13 @@ async fn claims_grow_only_if_their_class_allows_it() {
     created(&http, CLAIMS, &claim).await;
     let path = format!("{CLAIMS}/c");
     let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let (code, status) = http.merge(&path, &larger).await;
+    assert_eq!(code, 403, "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("Only bound persistent volume claims can be expanded"),
+        "{message}"
+    );
     let bound = json!({"status": {"phase": "Bound"}});
     http.merge(&format!("{path}/status"), &bound).await;
     let (code, status) = http.merge(&path, &larger).await;
@@ -170,6 +332,18 @@ async fn pod_gets_the_overhead_and_node_selector_of_its_runtime() {
     assert_eq!(admitted["spec"]["overhead"], json!({"cpu": "250m"}));
     assert_eq!(admitted["spec"]["nodeSelector"], json!({"vm": "yes"}));
     assert_eq!(admitted["spec"]["tolerations"][0]["key"], "vm");
+    let mut contradicts = wants.clone();
+    contradicts["metadata"]["name"] = "s".into();
+    contradicts["spec"]["overhead"] = json!({"cpu": "1"});
+    assert_eq!(
+        refused(&http, PODS, &contradicts).await,
+        "pods \"s\" is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+    );
+    contradicts["spec"]["overhead"] = json!({"cpu": "250m"});
+    contradicts["spec"]["tolerations"] = json!([{"key": "vm", "operator": "Exists"}]);
+    let stored = created(&http, PODS, &contradicts).await;
+    let tolerations = stored["spec"]["tolerations"].as_array().unwrap().iter();
+    assert_eq!(tolerations.filter(|one| one["key"] == "vm").count(), 1);
     let mut other = pod("q");
     other["spec"]["overhead"] = json!({"cpu": "1"});
     assert_eq!(

@@ -11,7 +11,7 @@ use crate::{
     api::{Api, ApiError},
     meta::Tree,
     registry::api_version,
-    webhook::{CallError, Sent},
+    webhook::Sent,
 };
 
 /// Why a call did not end with "allowed".
@@ -116,10 +116,6 @@ pub(super) async fn call(
     mutating: bool,
 ) -> Result<Option<Value>, Failure> {
     let name = &hook.name;
-    if request.is_dry_run() && !hook.allows_dry_run {
-        let why = format!("admission webhook {name:?} does not support dry run");
-        return Err(Failure::Refused(ApiError::bad_request(why)));
-    }
     if hook.review_version.is_empty() {
         let why = "could not create admission objects: webhook does not accept known \
                    AdmissionReview versions (v1, v1beta1)";
@@ -137,15 +133,12 @@ pub(super) async fn call(
     asked["oldObject"] = old.map_err(Failure::Refused)?;
     let review =
         json!({"kind": "AdmissionReview", "apiVersion": hook.review_version, "request": asked});
-    let answer = async {
-        // Closing the semaphore is never done, so acquiring cannot fail.
-        let _permit = hook.calls.acquire().await;
-        let sent = Sent { review };
-        let client = api.webhooks.client.call(api, client, sent, hook.timeout);
-        client.await
+    let sent = Sent {
+        review,
+        timeout: hook.timeout,
+        calls: &hook.calls,
     };
-    let answer = tokio::time::timeout(hook.timeout, answer).await;
-    let answer = answer.unwrap_or_else(|_| Err(CallError::busy()));
+    let answer = api.webhooks.client.call(api, client, sent).await;
     let answer =
         answer.map_err(|error| Failure::Calling(format!("failed to call webhook: {error}")))?;
     let verified = verify(&uid, hook.review_version, &answer, mutating);
@@ -168,11 +161,15 @@ pub(super) async fn call(
         let status = &response["status"];
         return Err(Failure::Refused(ApiError::denied_by_webhook(name, status)));
     }
-    decode_patch(response)
+    if mutating {
+        decode_patch(hook.review_version, response)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Decodes the JSON patch of a response; an empty one is none.
-fn decode_patch(response: &Value) -> Result<Option<Value>, Failure> {
+fn decode_patch(review_version: &str, response: &Value) -> Result<Option<Value>, Failure> {
     let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
         return Ok(None);
     };
@@ -185,7 +182,9 @@ fn decode_patch(response: &Value) -> Result<Option<Value>, Failure> {
     let bytes = bytes.map_err(|error| undecodable(error.to_string()))?;
     let patch: Value = serde_json::from_slice(&bytes)
         .map_err(|error| undecodable(crate::api::json_problem(&error, &bytes)))?;
-    if let Some(other) = response["patchType"].as_str()
+    // The older review does not have to name the type.
+    if review_version == "admission.k8s.io/v1"
+        && let Some(other) = response["patchType"].as_str()
         && other != "JSONPatch"
     {
         return Err(Failure::Calling(format!(

@@ -16,10 +16,6 @@ use crate::{
 
 /// A webhook.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent settings of a webhook"
-)]
 pub(crate) struct Hook {
     /// The configuration it belongs to; its own name if it is in this process.
     pub(crate) configuration: String,
@@ -33,8 +29,6 @@ pub(crate) struct Hook {
     pub(super) object_selector: LabelSelector,
     pub(super) conditions: Vec<Expression>,
     pub(super) ignore_failures: bool,
-    /// Whether a dry run may call it.
-    pub(super) allows_dry_run: bool,
     pub(super) timeout: Duration,
     pub(super) reinvocable: bool,
     /// The `apiVersion` of reviews.
@@ -175,7 +169,6 @@ impl Hook {
             object_selector: selector("objectSelector")?,
             conditions: conditions.collect::<Result<_, _>>()?,
             ignore_failures: entry["failurePolicy"] == "Ignore",
-            allows_dry_run: matches!(entry["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
             timeout: Duration::from_secs(timeout),
             reinvocable: mutating && entry["reinvocationPolicy"] == "IfNeeded",
             review_version: review_version.unwrap_or_default(),

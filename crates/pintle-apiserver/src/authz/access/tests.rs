@@ -71,6 +71,21 @@ fn paths_become_attributes() {
             "update namespaces/finalize group= namespace=a name=a",
         ),
         (
+            Method::GET,
+            "/api/v1/namespaces/a/status",
+            "get namespaces/status group= namespace=a name=a",
+        ),
+        (
+            Method::GET,
+            "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp,metadata.name%3Dq",
+            "list pods group= namespace=a name=q",
+        ),
+        (
+            Method::GET,
+            "/api/v1/proxy/namespaces/a/pods/p/path",
+            "proxy pods group= namespace=a name=p",
+        ),
+        (
             Method::POST,
             "/api/v1/namespaces",
             "create namespaces group= namespace= name=",

@@ -56,3 +56,41 @@ fn impersonating_a_group_requires_a_user() {
              Extra:map[string][]string{\"a\":[]string{\"b\"}}} without impersonating a user name"
     );
 }
+
+/// A Pod's account acts as the node of the Pod with one right for all nodes.
+///
+/// Proves rbac/impersonation.
+#[test]
+fn service_account_acts_as_its_own_node() {
+    let robot = |node: &str| {
+        let mut robot = User::new("system:serviceaccount:ns:robot");
+        robot.extra = BTreeMap::from([(NODE_NAME.to_owned(), vec![node.to_owned()])]);
+        robot
+    };
+    let node = User::new("system:node:n1");
+    let wanted = User {
+        groups: Vec::new(),
+        ..node
+    };
+    let applies = |user: &User| Mode::AssociatedNode.applies(&wanted, user);
+    assert!(applies(&robot("n1")));
+    assert!(!applies(&robot("n2")));
+    assert!(!applies(&User::new("jane")));
+    let server = ApiServer::builder()
+        .authorization(crate::Authorization::AlwaysAllow)
+        .build();
+    let (parts, ()) = http::Request::get("/api/v1/pods")
+        .body(())
+        .unwrap()
+        .into_parts();
+    let acting = Mode::AssociatedNode.check(&server.api, &parts, &wanted, &robot("n1"));
+    assert_eq!(acting.unwrap().groups, ["system:nodes", AUTHENTICATED]);
+    // Nothing is granted here, so the error shows which right is asked for.
+    let server = ApiServer::builder().build();
+    let error = Mode::AssociatedNode.check(&server.api, &parts, &wanted, &robot("n1"));
+    assert_eq!(
+        error.unwrap_err().message(),
+        "pods is forbidden: User \"system:serviceaccount:ns:robot\" cannot \
+         impersonate-on:associated-node:list resource \"pods\" in API group \"\" at the cluster scope"
+    );
+}

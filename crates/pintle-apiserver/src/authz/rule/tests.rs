@@ -98,6 +98,8 @@ fn rules_cover_their_parts() {
         "resourceNames": ["n"]}),
     );
     assert!(!named.covers(&all) && all.covers(&named));
+    let apps = rule(&json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["pods"]}));
+    assert!(!apps.covers(&all) && !all.covers(&apps));
     let url = rule(&json!({"verbs": ["get"], "nonResourceURLs": ["/a/b"]}));
     let below = rule(&json!({"verbs": ["*"], "nonResourceURLs": ["/a/*"]}));
     assert!(below.covers(&url) && !url.covers(&below));

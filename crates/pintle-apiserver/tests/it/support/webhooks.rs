@@ -1,6 +1,7 @@
 //! A webhook server on TLS.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -14,13 +15,13 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
 /// Answers a request: the path and query, and the body.
@@ -32,6 +33,29 @@ pub struct WebhookServer {
     /// The CA bundle, in base64.
     pub bundle: String,
     connections: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    /// Whether responses may be sent.
+    gate: watch::Sender<bool>,
+}
+
+/// Tells the server to close the connection without a response.
+#[derive(Clone, Copy)]
+struct HangUp;
+
+/// Returns an answer that closes the connection without a response.
+pub fn hang_up() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    response.extensions_mut().insert(HangUp);
+    response
+}
+
+/// Decrements a counter on drop.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl WebhookServer {
@@ -47,6 +71,27 @@ impl WebhookServer {
         let params = CertificateParams::new(names).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &authority).unwrap();
+        Self::serve(&certificate, &key, &authority.pem(), answer).await
+    }
+
+    /// Serves with a certificate for a name that is an authority and has signed itself.
+    pub async fn self_signed(
+        name: &str,
+        answer: impl Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self::serve(&certificate, &key, &certificate.pem(), answer).await
+    }
+
+    async fn serve(
+        certificate: &Certificate,
+        key: &KeyPair,
+        bundle: &str,
+        answer: impl Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -63,21 +108,34 @@ impl WebhookServer {
         let answer: Arc<Answer> = Arc::new(answer);
         let connections = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connections);
+        let open = Arc::new(AtomicUsize::new(0));
+        let opened = Arc::clone(&open);
+        let (gate, opening) = watch::channel(true);
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
+                opened.fetch_add(1, Ordering::SeqCst);
+                let open = Open(Arc::clone(&opened));
                 let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
+                let opening = opening.clone();
                 tokio::spawn(async move {
+                    let _open = open;
                     let Ok(stream) = acceptor.accept(socket).await else {
                         return;
                     };
                     let service = service_fn(move |request: Request<Incoming>| {
-                        let answer = Arc::clone(&answer);
+                        let (answer, mut opening) = (Arc::clone(&answer), opening.clone());
                         async move {
                             let path = request.uri().to_string();
-                            let body = request.into_body().collect().await?.to_bytes();
+                            let body = request.into_body().collect().await;
+                            let body = body.map_err(io::Error::other)?.to_bytes();
                             let body = serde_json::from_slice(&body).unwrap_or_default();
-                            Ok::<_, hyper::Error>(answer(path, body))
+                            let response = answer(path, body);
+                            let _ = opening.wait_for(|open| *open).await;
+                            match response.extensions().get::<HangUp>() {
+                                Some(HangUp) => Err(io::ErrorKind::ConnectionAborted.into()),
+                                None => Ok::<_, io::Error>(response),
+                            }
                         }
                     });
                     let _ = http1::Builder::new()
@@ -88,8 +146,10 @@ impl WebhookServer {
         });
         Self {
             address,
-            bundle: STANDARD.encode(authority.pem()),
+            bundle: STANDARD.encode(bundle),
             connections,
+            open,
+            gate,
         }
     }
 
@@ -97,6 +157,20 @@ impl WebhookServer {
     pub fn url(&self, path: &str) -> Value {
         let port = self.address.port();
         json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": self.bundle})
+    }
+
+    /// Holds back all responses until [`release`](Self::release).
+    pub fn hold(&self) {
+        self.gate.send_replace(false);
+    }
+
+    pub fn release(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Returns the number of open connections.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     /// Returns how often a client connected.

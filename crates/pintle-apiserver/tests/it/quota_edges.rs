@@ -1,0 +1,265 @@
+//! Quotas and limit ranges at their edges: updates, resizes, races and missing values.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use pintle_apiserver::ApiServer;
+use serde_json::{Value, json};
+
+const V1: &str = "/api/v1/namespaces/default";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+const RANGES: &str = "/api/v1/namespaces/default/limitranges";
+
+fn pod(name: &str, resources: &Value) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}})
+}
+
+fn cpu(request: &str, limit: &str) -> Value {
+    json!({"requests": {"cpu": request}, "limits": {"cpu": limit}})
+}
+
+async fn created(http: &Http, path: &str, object: &Value) -> Value {
+    let (code, created) = http.post(path, object).await;
+    assert_eq!(code, 201, "{created}");
+    created
+}
+
+/// Creates a quota as if a controller had counted that nothing is used.
+async fn quota(http: &Http, name: &str, hard: &Value) {
+    let spec = json!({"hard": hard});
+    created(
+        http,
+        QUOTAS,
+        &json!({"metadata": {"name": name}, "spec": spec}),
+    )
+    .await;
+    let none: serde_json::Map<String, Value> = hard
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|name| (name.clone(), "0".into()))
+        .collect();
+    let status = json!({"status": {"hard": hard, "used": none}});
+    let path = format!("{QUOTAS}/{name}/status");
+    assert_eq!(http.merge(&path, &status).await.0, 200);
+}
+
+async fn used(http: &Http, name: &str, resource: &str) -> Value {
+    let (_, quota) = http.get(&format!("{QUOTAS}/{name}")).await;
+    quota["status"]["used"][resource].clone()
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn update_is_charged_for_what_it_changes() {
+    let server = server();
+    let http = http(&server);
+    created(&http, PODS, &pod("old", &json!({}))).await;
+    quota(
+        &http,
+        "q",
+        &json!({"requests.cpu": "2", "services.nodeports": "2"}),
+    )
+    .await;
+    // A Pod that is older than the quota need not set what the quota requires.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(&format!("{PODS}/old"), &label).await.0, 200);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort",
+        "ports": [{"port": 80}]}});
+    created(&http, &format!("{V1}/services"), &service).await;
+    assert_eq!(http.merge(&format!("{V1}/services/s"), &label).await.0, 200);
+    assert_eq!(used(&http, "q", "services.nodeports").await, "1");
+    created(&http, PODS, &pod("p", &cpu("1", "1"))).await;
+    let resize = |amount: &str| {
+        json!({"spec": {"containers": [{"name": "c", "image": "x",
+            "resources": cpu(amount, amount)}]}})
+    };
+    let strategic = "application/strategic-merge-patch+json";
+    let path = format!("{PODS}/p/resize");
+    let (code, status) = http
+        .raw("PATCH", &path, strategic, resize("3").to_string())
+        .await;
+    assert_eq!(code, 403, "{status}");
+    let (code, status) = http
+        .raw("PATCH", &path, strategic, resize("1500m").to_string())
+        .await;
+    assert_eq!(code, 200, "{status}");
+    assert_eq!(used(&http, "q", "requests.cpu").await, "1500m");
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn status_of_a_claim_is_charged_and_never_refused() {
+    let server = server();
+    let http = http(&server);
+    quota(&http, "q", &json!({"requests.storage": "2Gi"})).await;
+    let claims = format!("{V1}/persistentvolumeclaims");
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    created(&http, &claims, &claim).await;
+    let status = json!({"status": {"allocatedResources": {"storage": "5Gi"}}});
+    let (code, status) = http.merge(&format!("{claims}/c/status"), &status).await;
+    assert_eq!(code, 200, "{status}");
+    assert_eq!(used(&http, "q", "requests.storage").await, "5Gi");
+}
+
+/// Proves quota/enforced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn concurrent_creates_charge_all_quotas_alike() {
+    let server = Arc::new(ApiServer::builder().build());
+    let admin = http(&server);
+    quota(&admin, "a", &json!({"configmaps": "50"})).await;
+    quota(&admin, "b", &json!({"count/configmaps": "20"})).await;
+    let tasks: Vec<_> = (0..200)
+        .map(|i| {
+            let server = Arc::clone(&server);
+            tokio::spawn(async move {
+                let map = config_map(&format!("c{i}"));
+                http(&server).post(CONFIG_MAPS, &map).await.0
+            })
+        })
+        .collect();
+    let mut stored = 0;
+    for task in tasks {
+        stored += usize::from(task.await.unwrap() == 201);
+    }
+    assert_eq!(stored, 20);
+    assert_eq!(
+        used(&admin, "a", "configmaps").await,
+        "20",
+        "the rest is refunded"
+    );
+    assert_eq!(used(&admin, "b", "count/configmaps").await, "20");
+}
+
+fn range(limits: &Value) -> Value {
+    json!({"metadata": {"name": "r"}, "spec": {"limits": limits}})
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_needs_both_request_and_limit() {
+    let limits = json!([{"type": "Container", "min": {"cpu": "200m"}, "max": {"cpu": "1"},
+        "maxLimitRequestRatio": {"memory": "2"}}]);
+    let server = server();
+    let admin = http(&server);
+    created(&admin, RANGES, &range(&limits)).await;
+    let ratio = "memory max limit to request ratio per Container is 2";
+    let no_request = format!("{ratio}, but no request is specified or request is 0");
+    let no_limit = format!("{ratio}, but no limit is specified or limit is 0");
+    for (resources, expected) in [
+        (
+            json!({"requests": {"cpu": "500m", "memory": "1Mi"}, "limits": {"cpu": "500m"}}),
+            no_limit,
+        ),
+        (cpu("500m", "500m"), no_request.clone()),
+        (
+            json!({"requests": {"cpu": "300m", "memory": "0"}, "limits": {"cpu": "1", "memory": "1"}}),
+            no_request,
+        ),
+    ] {
+        let (code, status) = admin.post(PODS, &pod("p", &resources)).await;
+        assert_eq!(code, 403, "{status}");
+        let expected = format!("pods \"p\" is forbidden: {expected}");
+        assert_eq!(status["message"], expected.as_str());
+    }
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_of_a_pod_sets_nothing() {
+    let server = server();
+    let http = http(&server);
+    let limits = json!([{"type": "Pod", "min": {"memory": "2Mi"}, "max": {"cpu": "1"}},
+        {"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}}]);
+    created(&http, RANGES, &range(&limits)).await;
+    let message = async |resources: Value| -> String {
+        let (code, status) = http.post(PODS, &pod("p", &resources)).await;
+        assert_eq!(code, 403, "{status}");
+        let message = status["message"].as_str().unwrap();
+        message
+            .trim_start_matches("pods \"p\" is forbidden: ")
+            .to_owned()
+    };
+    assert_eq!(
+        message(json!({})).await,
+        "[minimum memory usage per Pod is 2Mi.  No request is specified, maximum cpu usage per \
+         Pod is 1.  No limit is specified]"
+    );
+    let memory = |request: &str, limit: &str| json!({"requests": {"memory": request}, "limits": {"memory": limit, "cpu": "1"}});
+    assert_eq!(
+        message(memory("1Mi", "3Mi")).await,
+        "minimum memory usage per Pod is 2Mi, but request is 1Mi"
+    );
+    created(&http, PODS, &pod("p", &memory("2Mi", "3Mi"))).await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let (_, status) = http
+        .post(&format!("{V1}/persistentvolumeclaims"), &claim)
+        .await;
+    assert_eq!(
+        status["message"],
+        "persistentvolumeclaims \"c\" is forbidden: minimum storage usage per \
+         PersistentVolumeClaim is 2Gi, but request is 1Gi"
+    );
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_concerns_new_containers_and_resizes() {
+    let server = server();
+    let http = http(&server);
+    created(&http, PODS, &pod("old", &cpu("2", "2"))).await;
+    created(
+        &http,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": "other"}}),
+    )
+    .await;
+    let limits = json!([{"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "1"},
+        "defaultRequest": {"cpu": "500m"}}]);
+    created(&http, RANGES, &range(&limits)).await;
+    // Of this namespace only, and not of Pods that exist.
+    let elsewhere = "/api/v1/namespaces/other/pods";
+    created(&http, elsewhere, &pod("p", &cpu("2", "2"))).await;
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(&format!("{PODS}/old"), &label).await.0, 200);
+
+    let mut init = pod("init", &json!({}));
+    init["spec"]["initContainers"] = json!([{"name": "i", "image": "x"}]);
+    let stored = created(&http, PODS, &init).await;
+    assert_eq!(
+        stored["spec"]["initContainers"][0]["resources"],
+        json!({"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}})
+    );
+    assert_eq!(
+        stored["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+        "LimitRanger plugin set: cpu request for container c; cpu limit for container c; cpu \
+         request for init container i; cpu limit for init container i"
+    );
+    // Both containers exceed the limit, which is one error.
+    init["metadata"]["name"] = "big".into();
+    init["spec"]["initContainers"][0]["resources"] = cpu("2", "2");
+    init["spec"]["containers"][0]["resources"] = cpu("2", "2");
+    let (_, status) = http.post(PODS, &init).await;
+    let why = "maximum cpu usage per Container is 1, but limit is 2";
+    let expected = format!("pods \"big\" is forbidden: {why}");
+    assert_eq!(status["message"], expected.as_str());
+    init["spec"]["containers"][0]["resources"] = cpu("1", "1");
+    let (_, status) = http.post(PODS, &init).await;
+    assert_eq!(
+        status["message"],
+        expected.as_str(),
+        "init containers count"
+    );
+    let resize = json!({"spec": {"containers": [{"name": "c", "resources": cpu("3", "3")}]}});
+    created(&http, PODS, &pod("small", &cpu("1", "1"))).await;
+    let strategic = "application/strategic-merge-patch+json";
+    let path = format!("{PODS}/small/resize");
+    let (code, status) = http
+        .raw("PATCH", &path, strategic, resize.to_string())
+        .await;
+    assert_eq!(code, 403, "{status}");
+}
