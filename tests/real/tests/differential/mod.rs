@@ -63,6 +63,7 @@ areas! {
     accounts
     rbac
     quota
+    pod_security
     versions
     crds
     errors
@@ -146,6 +147,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "admission/timeout",
             "conversion/errors",
             "conversion/https",
+            "conversion/managers",
             "conversion/reads",
             "conversion/storage",
             "conversion/versions",
@@ -153,6 +155,16 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "webhooks/exempt",
             "webhooks/https",
             "webhooks/services",
+            "webhooks/system-roots",
+        ],
+    ),
+    (
+        "audit events, and a cache of Pods that no request can wait for",
+        &[
+            "audit/annotations",
+            "audit/events",
+            "pod-security/audit",
+            "pod-security/existing-pods",
         ],
     ),
     (

@@ -21,11 +21,11 @@ pub(super) struct Violation {
     pub(super) detail: String,
 }
 
-fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Option<Violation> {
-    Some(Violation {
+fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Violation {
+    Violation {
         reason: reason.into(),
         detail: detail.into(),
-    })
+    }
 }
 
 /// The capabilities that may be added.
@@ -157,7 +157,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let values: Vec<String> = values.into_iter().chain(annotations).collect();
-    violation(
+    Some(violation(
         plural(
             "forbidden AppArmor profile",
             "forbidden AppArmor profiles",
@@ -168,7 +168,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Violation> {
             setters.join(" and "),
             joined(&values)
         ),
-    )
+    ))
 }
 
 /// Returns the containers that add other capabilities than `allowed`, and these capabilities.
@@ -188,7 +188,10 @@ pub(super) fn capabilities_baseline(pod: &Pod<'_>) -> Option<Violation> {
     if bad.is_empty() {
         return None;
     }
-    violation("non-default capabilities", must_not_add(&bad, &other))
+    Some(violation(
+        "non-default capabilities",
+        must_not_add(&bad, &other),
+    ))
 }
 
 fn must_not_add(containers: &[&str], capabilities: &BTreeSet<&str>) -> String {
@@ -218,7 +221,7 @@ pub(super) fn capabilities_restricted(pod: &Pod<'_>) -> Option<Violation> {
     if details.is_empty() {
         return None;
     }
-    violation("unrestricted capabilities", details.join("; "))
+    Some(violation("unrestricted capabilities", details.join("; ")))
 }
 
 pub(super) fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
@@ -228,7 +231,7 @@ pub(super) fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
     if set.is_empty() {
         return None;
     }
-    violation("host namespaces", set.join(", "))
+    Some(violation("host namespaces", set.join(", ")))
 }
 
 pub(super) fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
@@ -238,7 +241,10 @@ pub(super) fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let what = plural("volume", "volumes", volumes.len());
-    violation("hostPath volumes", format!("{what} {}", joined(&volumes)))
+    Some(violation(
+        "hostPath volumes",
+        format!("{what} {}", joined(&volumes)),
+    ))
 }
 
 pub(super) fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
@@ -257,7 +263,7 @@ pub(super) fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let ports: Vec<String> = ports.into_iter().collect();
-    violation(
+    Some(violation(
         "hostPort",
         format!(
             "{} {} {} {}",
@@ -266,7 +272,7 @@ pub(super) fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
             plural("hostPort", "hostPorts", ports.len()),
             ports.join(", ")
         ),
-    )
+    ))
 }
 
 pub(super) fn hosts(pod: &Pod<'_>) -> Option<Violation> {
@@ -293,7 +299,7 @@ pub(super) fn hosts(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let bad: Vec<&str> = bad.into_iter().collect();
-    violation(
+    Some(violation(
         "probe or lifecycle host",
         format!(
             "{} {} {} {}",
@@ -306,7 +312,7 @@ pub(super) fn hosts(pod: &Pod<'_>) -> Option<Violation> {
             ),
             joined(&hosts)
         ),
-    )
+    ))
 }
 
 pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
@@ -315,10 +321,10 @@ pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let who = named(&bad);
-    violation(
+    Some(violation(
         "privileged",
         format!("{who} must not set securityContext.privileged=true"),
-    )
+    ))
 }
 
 pub(super) fn proc_mount(pod: &Pod<'_>) -> Option<Violation> {
@@ -337,7 +343,7 @@ pub(super) fn proc_mount(pod: &Pod<'_>) -> Option<Violation> {
         named(&bad),
         joined(&kinds)
     );
-    violation("procMount", detail)
+    Some(violation("procMount", detail))
 }
 
 pub(super) fn se_linux_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
@@ -369,10 +375,10 @@ pub(super) fn se_linux_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violat
         }
     }
     let data = data.join("; ");
-    violation(
+    Some(violation(
         "seLinuxOptions",
         format!("{setters} set forbidden securityContext.seLinuxOptions: {data}"),
-    )
+    ))
 }
 
 /// The check of versions before v1.19, which had annotations instead of fields.
@@ -395,10 +401,10 @@ pub(super) fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     }
     let what = plural("annotation", "annotations", forbidden.len());
     let forbidden: Vec<String> = forbidden.into_iter().collect();
-    violation(
+    Some(violation(
         "seccompProfile",
         format!("forbidden {what} {}", forbidden.join(", ")),
-    )
+    ))
 }
 
 /// The type of a seccomp profile: none, allowed or not.
@@ -420,10 +426,10 @@ pub(super) fn seccomp_baseline(pod: &Pod<'_>) -> Option<Violation> {
     let kinds = all.filter_map(|of| seccomp_type(of)?.err());
     let kinds: BTreeSet<&str> = kinds.collect();
     let kinds = joined(&kinds);
-    violation(
+    Some(violation(
         "seccompProfile",
         format!("{setters} must not set securityContext.seccompProfile.type to {kinds}"),
-    )
+    ))
 }
 
 pub(super) fn seccomp_restricted(pod: &Pod<'_>) -> Option<Violation> {
@@ -438,13 +444,13 @@ pub(super) fn seccomp_restricted(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let who = named(&unset);
-    violation(
+    Some(violation(
         "seccompProfile",
         format!(
             "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \
              \"Localhost\""
         ),
-    )
+    ))
 }
 
 pub(super) fn sysctls(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
@@ -453,16 +459,16 @@ pub(super) fn sysctls(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     if forbidden.is_empty() {
         return None;
     }
-    violation("forbidden sysctls", forbidden.join(", "))
+    Some(violation("forbidden sysctls", forbidden.join(", ")))
 }
 
 pub(super) fn windows_host_process(pod: &Pod<'_>) -> Option<Violation> {
     let bad = |of: &Value| of["securityContext"]["windowsOptions"]["hostProcess"] == true;
     let setters = setters(bad(pod.spec), &bad_containers(pod, bad))?;
-    violation(
+    Some(violation(
         "hostProcess",
         format!("{setters} must not set securityContext.windowsOptions.hostProcess=true"),
-    )
+    ))
 }
 
 pub(super) fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
@@ -473,10 +479,10 @@ pub(super) fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
         return None;
     }
     let who = named(&bad);
-    violation(
+    Some(violation(
         "allowPrivilegeEscalation != false",
         format!("{who} must set securityContext.allowPrivilegeEscalation=false"),
-    )
+    ))
 }
 
 pub(super) fn restricted_volumes(pod: &Pod<'_>) -> Option<Violation> {
@@ -494,7 +500,7 @@ pub(super) fn restricted_volumes(pod: &Pod<'_>) -> Option<Violation> {
     if bad.is_empty() {
         return None;
     }
-    violation(
+    Some(violation(
         "restricted volume types",
         format!(
             "{} {} {} {} {}",
@@ -508,7 +514,7 @@ pub(super) fn restricted_volumes(pod: &Pod<'_>) -> Option<Violation> {
             ),
             joined(&kinds)
         ),
-    )
+    ))
 }
 
 pub(super) fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
@@ -517,21 +523,24 @@ pub(super) fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
     let explicit = bad_containers(pod, |container| of(container) == Some(false));
     if let Some(setters) = setters(of(pod.spec) == Some(false), &explicit) {
         let detail = format!("{setters} must not set securityContext.runAsNonRoot=false");
-        return violation(REASON, detail);
+        return Some(violation(REASON, detail));
     }
     let unset = bad_containers(pod, |container| of(container).is_none());
     if of(pod.spec) == Some(true) || unset.is_empty() {
         return None;
     }
     let who = named(&unset);
-    violation(
+    Some(violation(
         REASON,
         format!("pod or {who} must set securityContext.runAsNonRoot=true"),
-    )
+    ))
 }
 
 pub(super) fn run_as_user(pod: &Pod<'_>) -> Option<Violation> {
     let bad = |of: &Value| of["securityContext"]["runAsUser"] == 0;
     let setters = setters(bad(pod.spec), &bad_containers(pod, bad))?;
-    violation("runAsUser=0", format!("{setters} must not set runAsUser=0"))
+    Some(violation(
+        "runAsUser=0",
+        format!("{setters} must not set runAsUser=0"),
+    ))
 }

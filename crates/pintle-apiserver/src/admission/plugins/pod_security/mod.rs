@@ -16,7 +16,11 @@ mod standards;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -26,12 +30,13 @@ use self::{
     policy::{Level, PREFIX, Policy, Standard},
     standards::violations,
 };
-use super::{cluster_object, in_namespace};
+use super::in_namespace;
 use crate::{
     admission::{Operation, Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
     meta::Tree,
-    schema::field::FieldError,
+    schema::field::{FieldError, aggregate},
+    store::Object,
 };
 
 /// The maximum number of existing Pods that a stricter level is compared with.
@@ -114,19 +119,28 @@ fn is_write(request: &Request<'_>) -> bool {
     matches!(request.operation, Operation::Create | Operation::Update)
 }
 
+/// Returns the namespace of a request.
+fn namespace_of(api: &Api, request: &Request<'_>) -> Option<Arc<Object>> {
+    let namespaces = api.registry.builtin_collection("", "namespaces")?;
+    api.store.get(namespaces, request.namespace?)
+}
+
 /// Returns true if the namespace of a request has a label that may matter.
 fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
-    let namespaces = api.registry.builtin_collection("", "namespaces");
-    let name = request.namespace.unwrap_or_default();
-    let found = namespaces.and_then(|namespaces| api.store.get(namespaces, name));
-    found.is_some_and(|namespace| namespace.content.mentions(PREFIX))
+    let namespace = namespace_of(api, request);
+    namespace.is_some_and(|namespace| {
+        let mut labels = namespace.header().labels.keys();
+        labels.any(|label| label.starts_with(PREFIX))
+    })
 }
 
 /// Returns the policy of the namespace of a request, and what is wrong with it.
 fn policy_of(api: &Api, request: &Request<'_>) -> (Policy, Vec<FieldError>) {
-    let name = request.namespace.unwrap_or_default();
-    let namespace = cluster_object(api, "", "namespaces", name).unwrap_or_default();
-    Policy::of(&namespace["metadata"]["labels"])
+    let namespace = namespace_of(api, request);
+    let labels = namespace
+        .as_ref()
+        .map(|namespace| &namespace.header().labels);
+    Policy::of(|label| Some(labels?.get(label)?.as_str()))
 }
 
 /// Joins violations: with details for one Pod, without for many.
@@ -172,16 +186,14 @@ fn pod(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> 
 fn workload(api: &Api, request: &Request<'_>, object: &Tree) {
     let resource = request.resource;
     let (policy, errors) = policy_of(api, request);
-    let mut at = object
-        .get("metadata")
-        .map(|_| Value::Object(object.clone()));
-    for field in template_of(&resource.group, &resource.plural).unwrap_or_default() {
-        at = at.map(|mut value| value[*field].take());
-    }
-    let Some(template) = at.filter(Value::is_object) else {
+    let path = template_of(&resource.group, &resource.plural);
+    let mut path = path.into_iter().flatten();
+    let top = path.next().and_then(|field| object.get(*field));
+    let template = path.fold(top, |at, field| at?.get(*field));
+    let Some(template) = template.filter(|template| template.is_object()) else {
         return;
     };
-    let pod = pod_of(&template);
+    let pod = pod_of(template);
     annotate_errors(request, &errors);
     audit(request, &policy, &pod);
     warn(request, &policy, &pod);
@@ -201,7 +213,7 @@ fn annotate(request: &Request<'_>, key: &str, value: String) {
 
 fn annotate_errors(request: &Request<'_>, errors: &[FieldError]) {
     if !errors.is_empty() {
-        let why = crate::schema::field::aggregate(errors);
+        let why = aggregate(errors);
         annotate(request, "error", format!("Failed to parse policy: {why}"));
     }
 }
@@ -247,12 +259,12 @@ fn is_significant(new: &Value, old: &Value) -> bool {
 
 /// Requires valid labels, and warns about Pods that a stricter level would refuse.
 async fn namespace(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
-    let labels = |object: &Tree| {
+    let policy = |object: &Tree| {
         let labels = object.get("metadata").and_then(|meta| meta.get("labels"));
-        labels.cloned().unwrap_or_default()
+        Policy::of(|label| labels?.get(label)?.as_str())
     };
-    let (new, errors) = Policy::of(&labels(object));
-    let old = request.old.map(|old| Policy::of(&labels(old)));
+    let (new, errors) = policy(object);
+    let old = request.old.map(policy);
     let known = old.as_ref().is_some_and(|(_, known)| *known == errors);
     if !errors.is_empty() && !known {
         return Err(ApiError::invalid("", "Namespace", request.name, errors));
@@ -271,19 +283,28 @@ async fn namespace(api: &Api, request: &Request<'_>, object: &Tree) -> Result<()
     Ok(())
 }
 
+/// Returns the UID of the controller of a Pod.
+fn controller_of(pod: &Object) -> Option<String> {
+    if !pod.content.mentions("\"controller\":true") {
+        return None;
+    }
+    let tree = Value::Object(pod.decode());
+    let owners = tree["metadata"]["ownerReferences"].as_array();
+    let controller = owners?.iter().find(|owner| owner["controller"] == true)?;
+    Some(controller["uid"].as_str()?.to_owned())
+}
+
 /// Returns warnings about the Pods of a namespace that do not meet a standard.
 async fn existing_pods(api: &Api, namespace: &str, standard: Standard) -> Vec<String> {
     let deadline = Instant::now() + MAX_TIME;
     // One Pod of each controller first: the others probably look the same.
     let (mut first, mut rest) = (Vec::new(), Vec::new());
-    let mut controllers = std::collections::BTreeSet::new();
-    for pod in in_namespace(api, "pods", namespace) {
-        let tree = Value::Object(pod.decode());
-        let owners = tree["metadata"]["ownerReferences"].as_array();
-        let mut owners = owners.into_iter().flatten();
-        let controller = owners.find(|owner| owner["controller"] == true);
-        let uid = controller.map(|owner| owner["uid"].as_str().unwrap_or_default().to_owned());
-        if uid.is_none_or(|uid| controllers.insert(uid)) {
+    let mut controllers = BTreeSet::new();
+    for (i, pod) in in_namespace(api, "pods", namespace).enumerate() {
+        if i % BATCH == BATCH - 1 {
+            tokio::task::yield_now().await;
+        }
+        if controller_of(&pod).is_none_or(|uid| controllers.insert(uid)) {
             first.push(pod);
         } else {
             rest.push(pod);

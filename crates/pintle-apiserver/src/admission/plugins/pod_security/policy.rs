@@ -2,8 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use serde_json::Value;
-
 use crate::schema::field::FieldError;
 
 /// The prefix of the labels, and of audit annotations.
@@ -90,9 +88,10 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Reads the labels of a namespace. Invalid ones are returned as errors; `enforce` is restricted
-    /// then, and the other modes are off.
-    pub(super) fn of(labels: &Value) -> (Self, Vec<FieldError>) {
+    /// Reads the labels of a namespace; `labels` returns the value of a key. Invalid ones are returned
+    /// as errors; `enforce` is restricted then, and the other modes are off.
+    pub(super) fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>) -> (Self, Vec<FieldError>) {
+        let labels: Labels<'_, 'a> = &labels;
         let mut errors = Vec::new();
         let enforce = mode(labels, "enforce", Level::Restricted, &mut errors);
         let audit = mode(labels, "audit", Level::Privileged, &mut errors);
@@ -120,6 +119,9 @@ impl Policy {
     }
 }
 
+/// Returns the value of a label.
+type Labels<'f, 'a> = &'f dyn Fn(&str) -> Option<&'a str>;
+
 /// The labels of one mode, if it has them.
 struct Mode {
     level: Option<Level>,
@@ -137,7 +139,7 @@ impl Mode {
 }
 
 /// Reads the labels of a mode; an invalid level counts as `fallback`.
-fn mode(labels: &Value, name: &str, fallback: Level, errors: &mut Vec<FieldError>) -> Mode {
+fn mode(labels: Labels<'_, '_>, name: &str, fallback: Level, errors: &mut Vec<FieldError>) -> Mode {
     let level = label::<Level>(labels, name, errors);
     let version = label::<Version>(labels, &format!("{name}-version"), errors);
     Mode {
@@ -148,12 +150,12 @@ fn mode(labels: &Value, name: &str, fallback: Level, errors: &mut Vec<FieldError
 }
 
 fn label<T: FromStr<Err = &'static str>>(
-    labels: &Value,
+    labels: Labels<'_, '_>,
     name: &str,
     errors: &mut Vec<FieldError>,
 ) -> Option<Result<T, ()>> {
     let key = format!("{PREFIX}{name}");
-    let text = labels[key.as_str()].as_str()?;
+    let text = labels(&key)?;
     Some(text.parse().map_err(|why: &str| {
         errors.push(FieldError::invalid(
             format!("metadata.labels[{key}]"),
