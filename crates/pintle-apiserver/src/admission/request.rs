@@ -85,6 +85,11 @@ impl Request<'_> {
         self.resource.plural == plural && self.resource.group == group
     }
 
+    /// Returns true if the request creates an object of this resource.
+    pub(crate) fn creates(&self, group: &str, plural: &str) -> bool {
+        self.operation == Operation::Create && self.sub.is_empty() && self.is_for(group, plural)
+    }
+
     /// Returns `(group, version, kind)` of the objects.
     pub(crate) fn kind(&self) -> (&str, &str, &str) {
         if let Some(exchanged) = &self.exchanged {

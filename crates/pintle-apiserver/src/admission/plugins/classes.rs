@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Plugin, Request, Verdict, verdict},
     api::Api,
     meta::{self, Tree},
 };
@@ -72,9 +72,7 @@ impl Plugin for DefaultClass {
 
     fn admits(&self, _: &Api, request: &Request<'_>) -> bool {
         let (group, plural) = self.of;
-        request.operation == Operation::Create
-            && request.sub.is_empty()
-            && request.is_for(group, plural)
+        request.creates(group, plural)
     }
 
     fn admit<'a>(

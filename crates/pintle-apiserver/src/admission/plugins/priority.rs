@@ -66,9 +66,7 @@ impl Plugin for Priority {
     }
 
     fn admits(&self, _: &Api, request: &Request<'_>) -> bool {
-        request.operation == Operation::Create
-            && request.sub.is_empty()
-            && request.is_for("", "pods")
+        request.creates("", "pods")
     }
 
     fn admit<'a>(

@@ -4,7 +4,8 @@
 //! a quota limits nothing. All quotas of the namespace are checked before any of them is charged.
 //! Charging one is a compare-and-swap of its status that checks again, so concurrent creates cannot
 //! exceed it together. If a later quota turns out to be exhausted, the earlier ones are refunded. A
-//! write that fails after it was admitted stays charged until the controller counts again.
+//! write that fails after it was admitted stays charged until the controller counts again, as upstream:
+//! a refund could not tell whether the controller has counted in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{cluster_object, refused};
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
     meta::Tree,
     quota::amounts,
@@ -20,7 +20,7 @@ impl Plugin for RuntimeClass {
     }
 
     fn admits(&self, _: &Api, request: &Request<'_>) -> bool {
-        is_new_pod(request)
+        request.creates("", "pods")
     }
 
     fn admit<'a>(
@@ -36,7 +36,7 @@ impl Plugin for RuntimeClass {
     }
 
     fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
-        is_new_pod(request)
+        request.creates("", "pods")
     }
 
     fn validate<'a>(
@@ -50,10 +50,6 @@ impl Plugin for RuntimeClass {
             None => Ok(()),
         })
     }
-}
-
-fn is_new_pod(request: &Request<'_>) -> bool {
-    request.operation == Operation::Create && request.sub.is_empty() && request.is_for("", "pods")
 }
 
 /// Returns the class that a Pod names.

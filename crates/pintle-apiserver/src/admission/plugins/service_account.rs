@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::refused;
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
     meta::Tree,
     names::random_suffix,
@@ -35,9 +35,7 @@ impl Plugin for ServiceAccount {
     }
 
     fn admits(&self, _: &Api, request: &Request<'_>) -> bool {
-        request.operation == Operation::Create
-            && request.sub.is_empty()
-            && request.is_for("", "pods")
+        request.creates("", "pods")
     }
 
     fn admit<'a>(

@@ -46,11 +46,10 @@ impl Api {
                 live["apiVersion"] = resource.api_version().into();
                 live["kind"] = resource.kind.clone().into();
                 let applied = self.apply_config(call, options, Some(&live), &config, &conversions);
-                let applied = applied.map_err(|error| {
-                    if let ApplyError::Unconverted(Unconverted::Pending(needed)) = &error {
+                let applied = applied.inspect_err(|error| {
+                    if let ApplyError::Unconverted(Unconverted::Pending(needed)) = error {
                         pending = Some(*needed.clone());
                     }
-                    error
                 })?;
                 let tree = call.stored_form(applied, options)?;
                 check_identity(call, &tree, &uid)?;
