@@ -41,6 +41,10 @@ impl Plugin for MutatingPolicies {
             && !is_exempt(request)
     }
 
+    fn is_configured_by_users(&self) -> bool {
+        true
+    }
+
     fn admit<'a>(
         &'a self,
         api: &'a Api,
