@@ -56,6 +56,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
+    api::write::{Part, validate},
     meta::{self, NameRule},
     registry::crd,
     schema::{
@@ -74,8 +75,15 @@ pub struct Crd {
     name: String,
     kind: String,
     namespaced: bool,
-    /// The schema of each version, by `apiVersion`.
-    versions: Vec<(String, Arc<Structural>)>,
+    versions: Vec<Version>,
+}
+
+#[derive(Debug, Clone)]
+struct Version {
+    api_version: String,
+    schema: Arc<Structural>,
+    /// The paths of the scale subresource, or null.
+    scale: Value,
 }
 
 /// One problem of one field.
@@ -224,7 +232,11 @@ impl Crd {
             let schema =
                 schema.map_err(|errors| invalid("CustomResourceDefinition", &name, &errors))?;
             let api_version = format!("{group}/{}", text(&version["name"]));
-            versions.push((api_version, Arc::new(schema)));
+            versions.push(Version {
+                api_version,
+                schema: Arc::new(schema),
+                scale: version["subresources"]["scale"].clone(),
+            });
         }
         Ok(Self {
             name,
@@ -248,20 +260,20 @@ impl Crd {
 
     /// Returns the `apiVersion` of each version: `example.com/v1`.
     pub fn api_versions(&self) -> impl Iterator<Item = &str> {
-        self.versions.iter().map(|(name, _)| name.as_str())
+        self.versions.iter().map(|it| it.api_version.as_str())
     }
 
     /// Returns true if the CRD defines the kind and version of an object.
     #[must_use]
     pub fn defines(&self, object: &Value) -> bool {
-        self.schema(object).is_ok()
+        self.version(object).is_ok()
     }
 
-    fn schema(&self, object: &Value) -> Result<&Structural, Error> {
+    fn version(&self, object: &Value) -> Result<&Version, Error> {
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-        let found = self.versions.iter().find(|(name, _)| *name == api_version);
-        match found {
-            Some((_, schema)) if kind == self.kind => Ok(schema),
+        let mut versions = self.versions.iter();
+        match versions.find(|it| it.api_version == api_version) {
+            Some(version) if kind == self.kind => Ok(version),
             _ => Err(Error::Undefined {
                 name: self.name.clone(),
                 api_version,
@@ -277,7 +289,7 @@ impl Crd {
     /// Fails if the CRD does not define the kind and version of the object.
     pub fn prune(&self, object: &mut Value) -> Result<Vec<String>, Error> {
         let found = object.clone();
-        Ok(self.schema(&found)?.prune(object))
+        Ok(self.version(&found)?.schema.prune(object))
     }
 
     /// Fills in the defaults of the schema.
@@ -287,7 +299,7 @@ impl Crd {
     /// Fails if the CRD does not define the kind and version of the object.
     pub fn default(&self, object: &mut Value) -> Result<(), Error> {
         let found = object.clone();
-        self.schema(&found)?.default(object);
+        self.version(&found)?.schema.default(object);
         Ok(())
     }
 
@@ -312,7 +324,7 @@ impl Crd {
     }
 
     fn validated(&self, object: &Value, old: Option<&Value>) -> Result<(), Error> {
-        let schema = self.schema(object)?;
+        let version = self.version(object)?;
         let mut complete = meta::tree(object).clone();
         let metadata = meta::metadata(&mut complete);
         if self.namespaced {
@@ -327,7 +339,8 @@ impl Crd {
             metadata.insert("name".into(), name.into());
         }
         let mut errors = meta::check(&complete, NameRule::Subdomain, self.namespaced, false);
-        errors.extend(schema.validate(object, old));
+        let scale = validate::scale(&version.scale, Part::Main, object);
+        errors.extend(version.schema.validate_with(object, old, scale));
         if errors.is_empty() {
             return Ok(());
         }

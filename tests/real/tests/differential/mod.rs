@@ -113,6 +113,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "crd/objects-outlive-versions",
             "errors/cel-stack",
             "errors/depth",
+            "errors/hostile-crds",
             "errors/no-panic",
             "errors/not-implemented",
             "objects/no-silent-storage",

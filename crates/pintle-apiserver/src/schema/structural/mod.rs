@@ -5,7 +5,7 @@
 //!
 //! 1. drop unspecified fields ([`Structural::prune`]),
 //! 2. fill in missing ones ([`Structural::default`]),
-//! 3. validate the result ([`Structural::validate`]).
+//! 3. validate the result ([`Structural::validate_with`]).
 //!
 //! [`Structural::check`] verifies, when the CRD is written, that a schema is structural and that
 //! its defaults are valid.
@@ -106,13 +106,14 @@ impl Structural {
         prune::default(object, &self.root);
     }
 
-    /// Validates an object. `old` is the object it replaces, if any: violations in unchanged parts
-    /// are tolerated, so that a stricter schema does not freeze existing objects.
+    #[cfg(test)]
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         self.validate_with(object, old, Vec::new())
     }
 
-    /// Like [`validate`](Self::validate), with errors that were found otherwise.
+    /// Validates an object, and adds what is wrong beside the schema. `old` is the object it replaces,
+    /// if any: violations in unchanged parts are tolerated, so that a stricter schema does not freeze
+    /// existing objects.
     pub(crate) fn validate_with(
         &self,
         object: &Value,

@@ -14,10 +14,15 @@ use crate::schema::field::{FieldError, Path, float, quote};
 /// response many times its size.
 const MAX_VIOLATIONS: usize = 1_000;
 
+/// The maximum size of all messages together, in bytes: those about a long enum name all its values.
+const MAX_TEXT: usize = 1 << 20;
+
 /// The outcome of a check: violations, and the number of checks that passed.
 #[derive(Default)]
 struct Outcome {
     violations: Vec<Violation>,
+    /// The size of their messages.
+    text: usize,
     matched: usize,
 }
 
@@ -52,13 +57,23 @@ impl Outcome {
 
     fn merge(&mut self, other: Self) {
         self.matched += other.matched;
-        let room = MAX_VIOLATIONS.saturating_sub(self.violations.len());
-        self.violations
-            .extend(other.violations.into_iter().take(room));
+        for violation in other.violations {
+            if !self.has_room() {
+                return;
+            }
+            self.text += violation.message.len();
+            self.violations.push(violation);
+        }
+    }
+
+    /// Returns whether another violation would be reported.
+    fn has_room(&self) -> bool {
+        self.violations.len() < MAX_VIOLATIONS && self.text < MAX_TEXT
     }
 
     fn fail(&mut self, name: &str, kind: ViolationKind, message: String) {
-        if self.violations.len() < MAX_VIOLATIONS {
+        if self.has_room() {
+            self.text += message.len();
             self.violations.push(Violation {
                 name: name.to_owned(),
                 kind,

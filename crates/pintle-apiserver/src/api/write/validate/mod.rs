@@ -89,7 +89,7 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
 }
 
 /// Validates the values that the scale subresource shows: replicas and selector.
-fn scale(scale: &Value, part: Part, object: &Value) -> Vec<FieldError> {
+pub(crate) fn scale(scale: &Value, part: Part, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut number = |name: &str| {
         let Some(path) = scale[name].as_str() else {
