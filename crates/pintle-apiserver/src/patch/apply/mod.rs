@@ -206,7 +206,7 @@ pub(crate) fn update(
     let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
     // A custom object whose types are wrong, if only in a status that is about to be dropped, has no
     // managers.
-    if matches!(shape, Shape::Custom(_)) && walk::check(new, shape.root(), "").is_err() {
+    if matches!(shape, Shape::Custom(_)) && !walk::is_typed(new, shape.root()) {
         return Ok(());
     }
     // An object without managers stays untracked until the first apply.

@@ -472,6 +472,26 @@ pub(super) fn atomic_fields(value: &Value, place: Place<'_>) -> Vec<String> {
     found
 }
 
+/// Returns whether every value has the type that the schema declares. Unlike in a configuration, items
+/// of a list may have the same keys.
+pub(super) fn is_typed(value: &Value, place: Place<'_>) -> bool {
+    match (place.atom(value), value) {
+        (_, Value::Null) => true,
+        (Atom::Scalar(scalar), value) => check_scalar(scalar, value, "").is_ok(),
+        (Atom::List(list), Value::Array(items)) => {
+            let atomic = matches!(list.kind, ListKind::Atomic);
+            items
+                .iter()
+                .all(|item| (atomic || list.step(item).is_ok()) && is_typed(item, list.item))
+        }
+        (Atom::Map { of, .. }, Value::Object(map)) => map.iter().all(|(name, value)| {
+            let declared = of.field(name);
+            declared.is_none_or(|(place, _)| is_typed(value, place))
+        }),
+        _ => false,
+    }
+}
+
 fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String> {
     let kind = match value {
         Value::String(_) => "string",

@@ -10,9 +10,10 @@ use super::{Attributes, Part};
 use crate::{
     api::ApiError,
     meta::{self, Tree},
+    patch::go_text,
     registry::Resource,
     schema::{
-        field::{FieldError, Path, float},
+        field::{FieldError, Path},
         structural::Structural,
     },
 };
@@ -166,24 +167,5 @@ fn go_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// Shows a JSON value as Go's `%v` does.
-fn go_text(value: &Value) -> String {
-    let joined = |parts: Vec<String>| parts.join(" ");
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (None, Some(n)) => float(n),
-            _ => number.to_string(),
-        },
-        Value::Bool(_) => value.to_string(),
-        Value::Array(items) => format!("[{}]", joined(items.iter().map(go_text).collect())),
-        Value::Object(map) => {
-            let entry = |(name, value): (&String, &Value)| format!("{name}:{}", go_text(value));
-            format!("map[{}]", joined(map.iter().map(entry).collect()))
-        }
     }
 }
