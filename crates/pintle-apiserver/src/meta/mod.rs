@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 pub(crate) use self::{
     label_selector::LabelSelector,
     names::NameRule,
-    validate::{check, check_update},
+    validate::{check, check_update, finalizer_warnings},
 };
 
 /// An object as a JSON tree.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{NameRule, Tree, finalizers, is_deleting, names};
-use crate::schema::field::FieldError;
+use crate::schema::field::{FieldError, quote};
 
 /// The maximum size of all annotations of an object, in bytes.
 const MOST_ANNOTATIONS: i64 = 256 * 1024;
@@ -110,6 +110,31 @@ fn check_annotations(metadata: &Tree, errors: &mut Vec<FieldError>) {
             MOST_ANNOTATIONS,
         ));
     }
+}
+
+/// Returns warnings about new finalizers of a custom object whose names other writers may use too.
+pub(crate) fn finalizer_warnings(object: &Tree, stored: Option<&Tree>) -> Vec<String> {
+    let before: BTreeSet<&str> = stored.into_iter().flat_map(finalizers).collect();
+    let mut new: BTreeSet<&str> = finalizers(object).into_iter().collect();
+    new.retain(|name| !before.contains(name));
+    let mut warnings = Vec::new();
+    for name in new {
+        let place = format!("metadata.finalizers: {}", quote(name));
+        let problems = names::qualified_name(name);
+        warnings.extend(problems.into_iter().map(|why| format!("{place}: {why}")));
+        if !name.contains('/') && !PLAIN_FINALIZERS.contains(&name) {
+            let path = if name.contains('.') {
+                " including a path (/)"
+            } else {
+                ""
+            };
+            warnings.push(format!(
+                "{place}: prefer a domain-qualified finalizer name{path} to avoid accidental \
+                 conflicts with other finalizer writers"
+            ));
+        }
+    }
+    warnings
 }
 
 fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>) {

@@ -279,9 +279,13 @@ fn shorten_numbers(value: &mut Value) {
         Value::Number(number) => {
             if let Some(n) = number.as_f64().filter(|_| number.is_f64())
                 && n.fract() == 0.0
-                && let Ok(whole) = format!("{n:.0}").parse::<i64>()
             {
-                *number = whole.into();
+                let text = format!("{n:.0}");
+                if let Ok(whole) = text.parse::<i64>() {
+                    *number = whole.into();
+                } else if let Ok(whole) = text.parse::<u64>() {
+                    *number = whole.into();
+                }
             }
         }
         Value::Array(items) => items.iter_mut().for_each(shorten_numbers),

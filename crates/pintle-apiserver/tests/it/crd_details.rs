@@ -265,3 +265,28 @@ async fn hostile_crds_are_rejected_within_limits() {
     let size = status.to_string().len();
     assert!(size < 8 << 20, "{size} bytes");
 }
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn plain_finalizers_of_custom_objects_cause_warnings() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.post(DEFINITIONS, &foo_definition()).await.0, 201);
+    let mut object = foo("a");
+    object["metadata"]["finalizers"] = json!(["foo.example.com", "example.com/foo"]);
+    let request = http::Request::builder()
+        .method("POST")
+        .uri(FOOS)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes().into())
+        .unwrap();
+    let created = http.send(request).await;
+    assert_eq!(created.status(), 201);
+    let warnings: Vec<_> = created.headers().get_all("warning").iter().collect();
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(
+        warnings[0],
+        "299 - \"metadata.finalizers: \\\"foo.example.com\\\": prefer a domain-qualified finalizer \
+         name including a path (/) to avoid accidental conflicts with other finalizer writers\""
+    );
+}

@@ -122,6 +122,11 @@ impl Api {
             let _reservation = resource.hooks.allocate(self, &mut new, None)?;
             let new = self.validated(write, None, new).await?;
             resource.hooks.warn(&new, None, &options.warnings);
+            if resource.custom.is_some() {
+                for warning in meta::finalizer_warnings(&new, None) {
+                    options.warnings.add(warning);
+                }
+            }
             self.controllers.warn(resource, &new, &options.warnings);
             let key = key_of(namespace, &name);
             let content = self.encode_stored(resource, new).await?;

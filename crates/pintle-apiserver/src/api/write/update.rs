@@ -120,6 +120,11 @@ impl Api {
             let mut new = self.validated(write, Some(&stored), new).await?;
             if part == Part::Main {
                 resource.hooks.warn(&new, Some(old), &options.warnings);
+                if resource.custom.is_some() {
+                    for warning in meta::finalizer_warnings(&new, Some(old)) {
+                        options.warnings.add(warning);
+                    }
+                }
                 if spec_changed(resource, &new, old) {
                     self.controllers.warn(resource, &new, &options.warnings);
                 }
