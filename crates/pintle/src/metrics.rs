@@ -1,11 +1,13 @@
 //! Prometheus metrics of every stage, in one registry.
 //!
-//! Pass one [`Metrics`] to the informers, controllers, queues, event broadcasters and rate limits of
-//! a program, and serve it with [`Probes`](crate::probes::Probes) or through a registry of your own.
+//! Whether a controller keeps up, retries or works from a stale cache is visible only in its
+//! metrics. Pass one [`Metrics`] to the informers, controllers, queues, event broadcasters and rate
+//! limits of a program, and serve it with [`Probes`](crate::probes::Probes) or through a registry
+//! of your own.
 //!
 //! # Names
-//! Metrics that controller-runtime and client-go also have carry their names and labels, so existing
-//! dashboards and alerts work unchanged:
+//! Metrics that controller-runtime and client-go also have carry their names and labels, so
+//! existing dashboards and alerts work unchanged:
 //!
 //! | metrics | labels | from |
 //! |---|---|---|

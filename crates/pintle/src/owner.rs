@@ -1,7 +1,9 @@
 //! Owner references: a child wakes its owner, and is garbage collected with it.
 //!
-//! A reference is built only from an owner that was read from the server. Kind, name and UID
-//! therefore always belong together, and an owner that was never stored cannot be referenced.
+//! A wrong owner reference is accepted by the server and shows later: the garbage collector deletes
+//! the child, or never does. A reference is therefore built only from an owner that was read from
+//! the server. Kind, name and UID always belong together, an owner that was never stored cannot be
+//! referenced, and scopes are checked before anything is sent.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;

@@ -1,5 +1,9 @@
 //! The work queue: which keys need work, once each, in fair order, at the right time.
 //!
+//! Events arrive faster than a controller can act on them, and several are often about the same
+//! object. The queue therefore holds keys instead of events: a key is queued once however often its
+//! object changes, is never processed by two workers at a time, and backs off when it fails.
+//!
 //! [`WorkQueue`] is one state machine for what client-go stacks from three queues. A worker loops:
 //! [`get`](WorkQueue::get) an [`Item`], reconcile its key, then call [`forget`](Item::forget),
 //! [`retry`](Item::retry) or [`requeue_after`](Item::requeue_after).

@@ -276,7 +276,8 @@ impl Rules {
                     verbs.insert(permission.verb);
                 }
                 _ => {
-                    by_resource.push((place.0, place.1, place.2, BTreeSet::from([permission.verb])))
+                    let verbs = BTreeSet::from([permission.verb]);
+                    by_resource.push((place.0, place.1, place.2, verbs));
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Where objects come from: one list, then one watch.
 //!
-//! A [`ListWatch`] lists the objects of one kind and watches them for changes. [`KubeSource`]
-//! implements it over a [`kube::Client`], for typed objects, for dynamic objects described by an
-//! [`ApiResource`](kube::core::ApiResource), and for metadata only. Implement the trait yourself to
-//! feed an informer from somewhere else, such as a fake in a test.
+//! An informer needs a complete list of objects and then every change to them, but should not
+//! depend on where they come from. A [`ListWatch`] lists the objects of one kind and watches them
+//! for changes. [`KubeSource`] implements it over a [`kube::Client`], for typed objects, for
+//! dynamic objects described by an [`ApiResource`](kube::core::ApiResource), and for metadata only.
+//! Implement the trait yourself to feed an informer from somewhere else, such as a fake in a test.
 //!
 //! Response bodies are split while they arrive: each list item and each watch event is passed on as
 //! bytes as soon as it is complete. A list is never held in memory as a whole, and every buffer is
