@@ -1,4 +1,4 @@
-//! Questions that the loops ask about object metadata.
+//! Object metadata: owner references, adoption, selectors.
 
 use std::collections::BTreeMap;
 

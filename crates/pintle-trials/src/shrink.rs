@@ -32,7 +32,7 @@ pub(crate) fn shrink(
         }
         found.into_iter().find(|it| it.oracle == wanted.oracle)
     };
-    // Fewer faults.
+    // Try with fewer faults.
     let mut i = 0;
     while best.0.faults.len() > 1 && i < best.0.faults.len() {
         let mut plan = best.0.clone();
@@ -43,7 +43,7 @@ pub(crate) fn shrink(
             i += 1;
         }
     }
-    // Fixed latencies.
+    // Try with fixed latencies.
     if best.0.seed != 0 {
         let plan = Plan {
             seed: 0,
@@ -53,7 +53,7 @@ pub(crate) fn shrink(
             best = (plan, violation);
         }
     }
-    // Fewer steps, the last ones first.
+    // Try with fewer steps, dropping the last ones first.
     if is_shrinkable(&best.0) {
         let mut steps: Vec<usize> = (0..original).collect();
         // Drop the steps after the one at which it was found.

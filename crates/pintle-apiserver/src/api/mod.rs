@@ -95,7 +95,7 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) pod_deletion: PodDeletion,
-    /// What may change or refuse a write.
+    /// The admission chain, which may change or refuse a write.
     pub(crate) admission: Chain,
     /// Decides what users may do, except administrators, who may do everything.
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -143,7 +143,7 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     /// Warnings for the response, even if it is an error.
     pub(crate) warnings: Warnings,
-    /// What the audit event of the request says.
+    /// The audit record of the request.
     pub(crate) audit: Record,
     /// The connection, if it can be upgraded to a WebSocket.
     pub(crate) upgrade: Option<Upgrade>,
