@@ -44,6 +44,7 @@ pub(crate) use self::{
     },
     read::{history::History, websocket::Upgrade},
     request::{
+        path,
         query::{Query, decode as decode_percent},
         user::{
             ADMINISTRATORS, ANONYMOUS, AUTHENTICATED, CREDENTIAL, groups_of as ensure_groups,
@@ -241,16 +242,12 @@ impl Api {
                 Some(_) => call.missing(),
                 None => ApiError::unknown_resource(),
             })?;
-            let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
+            let verb = call.verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
             let sub = sub.name.clone();
             return Box::pin(self.subresource(&call, &sub, verb)).await;
         }
-        let verb = match call.target.name {
-            Some(_) => call.named_verb(),
-            None => call.collection_verb(),
-        };
-        let verb = verb.filter(|verb| resource.verbs & verb != 0);
+        let verb = call.verb().filter(|verb| resource.verbs & verb != 0);
         let verb = verb.ok_or_else(ApiError::wrong_method)?;
         let everywhere = resource.namespaced && call.target.namespace.is_none();
         if everywhere && verb & (LIST | WATCH) == 0 {
@@ -316,30 +313,8 @@ fn deprecation(resource: &crate::registry::Resource) -> Option<Cow<'static, str>
 }
 
 impl Call {
-    fn wants_watch(&self) -> bool {
-        self.target.watch || self.query.flag("watch")
-    }
-
-    fn named_verb(&self) -> Option<Verbs> {
-        Some(match self.method {
-            Method::GET if self.target.watch && self.target.sub.is_none() => WATCH,
-            Method::GET => GET,
-            Method::PUT => UPDATE,
-            Method::PATCH => PATCH,
-            Method::DELETE => DELETE,
-            Method::POST if self.target.sub.is_some() => CREATE,
-            _ => return None,
-        })
-    }
-
-    fn collection_verb(&self) -> Option<Verbs> {
-        Some(match self.method {
-            Method::GET if self.wants_watch() => WATCH,
-            Method::GET => LIST,
-            Method::POST => CREATE,
-            Method::DELETE => DELETE_COLLECTION,
-            _ => return None,
-        })
+    fn verb(&self) -> Option<Verbs> {
+        self.target.verb(&self.method, &self.query)
     }
 
     /// Returns how objects are rendered for the client.

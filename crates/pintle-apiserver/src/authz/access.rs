@@ -5,8 +5,11 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 
 use crate::{
-    api::{ApiError, Query, User, decode_percent},
-    meta::NameRule,
+    api::{
+        ApiError, Query, User,
+        path::{self, Prefix, ResourcePath},
+    },
+    meta::{NameRule, field_selector},
 };
 
 /// A verb, and the resource or path it applies to.
@@ -92,68 +95,40 @@ impl<'a> Access<'a> {
 impl Access<'static> {
     /// Returns what a request wants to do, from its method and path alone.
     pub(crate) fn of_request(method: &Method, uri: &Uri) -> Self {
-        let path = decode_percent(uri.path(), false);
-        let other = |verb: &str| Self {
-            verb: Cow::Owned(verb.to_owned()),
-            what: What::Path(Cow::Owned(path.clone())),
-        };
-        let lower = method.as_str().to_lowercase();
-        let trimmed = path.trim_matches('/');
-        let mut parts: Vec<&str> = trimmed.split('/').collect();
-        let group = match parts[..] {
-            ["api", _, _, ..] => {
-                parts.drain(..2);
-                ""
-            }
-            ["apis", group, _, _, ..] => {
-                parts.drain(..3);
-                group
-            }
-            _ => return other(&lower),
-        };
-        let mut verb = match *method {
-            Method::POST => "create",
-            Method::GET | Method::HEAD => "get",
-            Method::PUT => "update",
-            Method::PATCH => "patch",
-            Method::DELETE => "delete",
-            _ => "",
-        };
-        if let ["watch" | "proxy", _, ..] = parts[..] {
-            verb = if parts[0] == "watch" {
-                "watch"
-            } else {
-                "proxy"
+        let decoded = path::decoded(uri.path());
+        let Some(path) = ResourcePath::of(&path::segments(&decoded)) else {
+            return Self {
+                verb: Cow::Owned(method.as_str().to_lowercase()),
+                what: What::Path(Cow::Owned(decoded)),
             };
-            parts.remove(0);
-        }
-        let mut namespace = "";
-        if let ["namespaces", name, rest @ ..] = &parts[..] {
-            namespace = name;
-            if !matches!(rest, [] | ["status" | "finalize", ..]) {
-                parts.drain(..2);
+        };
+        let mut name = Cow::Borrowed(path.name);
+        let verb = match (path.prefix, method) {
+            (Some(Prefix::Watch), _) => "watch",
+            (Some(Prefix::Proxy), _) => "proxy",
+            (None, &(Method::GET | Method::HEAD)) if name.is_empty() => {
+                let query = Query::parse(uri.query());
+                name = selected_name(query.get("fieldSelector")).map_or(name, Cow::Owned);
+                if query.flag("watch") { "watch" } else { "list" }
             }
-        }
-        let part = |at: usize| parts.get(at).copied().unwrap_or_default();
-        let sub = if verb == "proxy" { "" } else { part(2) };
-        let mut name = part(1).to_owned();
-        if name.is_empty() && verb == "get" {
-            let query = Query::parse(uri.query());
-            verb = if query.flag("watch") { "watch" } else { "list" };
-            name = selected_name(query.get("fieldSelector")).unwrap_or_default();
-        }
-        if name.is_empty() && verb == "delete" {
-            verb = "deletecollection";
-        }
+            (None, &(Method::GET | Method::HEAD)) => "get",
+            (None, &Method::POST) => "create",
+            (None, &Method::PUT) => "update",
+            (None, &Method::PATCH) => "patch",
+            (None, &Method::DELETE) if name.is_empty() => "deletecollection",
+            (None, &Method::DELETE) => "delete",
+            (None, _) => "",
+        };
+        let sub = if verb == "proxy" { "" } else { path.sub };
         let owned = |text: &str| Cow::Owned(text.to_owned());
         Self::to(
             verb,
             Resource {
-                group: owned(group),
-                plural: owned(part(0)),
+                group: owned(path.group),
+                plural: owned(path.plural),
                 sub: owned(sub),
-                namespace: owned(namespace),
-                name: Cow::Owned(name),
+                namespace: owned(path.namespace()),
+                name: Cow::Owned(name.into_owned()),
             },
         )
     }
@@ -162,13 +137,11 @@ impl Access<'static> {
 /// Returns the single name that a field selector allows: a list of one object needs the right to
 /// that object only.
 fn selected_name(selector: &str) -> Option<String> {
-    let terms = selector.split(',').map(str::trim);
-    let mut names = terms.filter_map(|term| {
-        let rest = term.strip_prefix("metadata.name")?;
-        let name = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
-        Some(name.trim().to_owned())
-    });
-    let name = names.next_back()?;
+    let requirements = field_selector::parse(selector).ok()?;
+    let names = requirements
+        .into_iter()
+        .filter(|requirement| requirement.equal && requirement.field == "metadata.name");
+    let name = names.map(|requirement| requirement.value).min()?;
     let fits = !name.is_empty() && NameRule::PathSegment.problems(&name, false).is_empty();
     fits.then_some(name)
 }

@@ -11,6 +11,7 @@ mod admission;
 mod admission_plugins;
 mod apply;
 mod audit;
+mod authorized_paths;
 mod bodies;
 mod bootstrap;
 mod client;

@@ -2,8 +2,16 @@
 
 use std::sync::Arc;
 
-use super::query::decode;
-use crate::registry::{Catalog, Resource};
+use http::Method;
+
+use super::{
+    path::{self, Prefix, ResourcePath},
+    query::Query,
+};
+use crate::registry::{
+    Catalog, Resource,
+    verbs::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
+};
 
 /// The target of a path.
 #[derive(Debug)]
@@ -47,13 +55,10 @@ pub(crate) struct Target {
 
 /// Routes a path.
 pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
-    let parts: Vec<String> = path
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .map(|part| decode(part, false))
-        .collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let path = path::decoded(path);
+    let parts = path::segments(&path);
     let route = match parts[..] {
+        _ if parts.contains(&"") => Route::NotFound,
         [] => Route::Root,
         ["healthz" | "livez" | "readyz"]
         | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => Route::Health,
@@ -65,14 +70,14 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
         ["api"] => Route::CoreVersions,
         ["apis"] => Route::Groups,
         ["api", version] => group_version(catalog, "", version),
-        ["apis", group] if !group.is_empty() => match catalog.group(group) {
+        ["apis", group] => match catalog.group(group) {
             Some(_) => Route::Group(group.to_owned()),
             None => Route::NotFound,
         },
         ["apis", group, version] => group_version(catalog, group, version),
-        ["api", version, ref rest @ ..] => resource(catalog, "", version, rest),
-        ["apis", group, version, ref rest @ ..] => resource(catalog, group, version, rest),
-        _ => Route::NotFound,
+        _ => ResourcePath::of(&parts)
+            .and_then(|path| target(catalog, &path))
+            .map_or(Route::NotFound, Route::Resource),
     };
     match route {
         Route::NotFound if in_builtin_group(catalog, &parts) => Route::Unknown,
@@ -97,44 +102,51 @@ fn group_version(catalog: &Catalog, group: &str, version: &str) -> Route {
     }
 }
 
-fn resource(catalog: &Catalog, group: &str, version: &str, rest: &[&str]) -> Route {
-    let (rest, watch) = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => (rest, true),
-        rest => (rest, false),
-    };
-    let find = |plural: &str| catalog.find(group, version, plural).cloned();
-    let owned = |text: &str| Some(text.to_owned());
-    let target = match rest {
-        // Subresources of the namespace, not resources in it.
-        ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => {
-            find("namespaces").map(|r| (r, None, owned(name), owned(sub)))
-        }
-        ["namespaces", namespace, plural] => find(plural)
-            .filter(|r| r.namespaced)
-            .map(|r| (r, owned(namespace), None, None)),
-        ["namespaces", namespace, plural, name] => find(plural)
-            .filter(|r| r.namespaced)
-            .map(|r| (r, owned(namespace), owned(name), None)),
-        ["namespaces", namespace, plural, name, sub] => find(plural)
-            .filter(|r| r.namespaced)
-            .map(|r| (r, owned(namespace), owned(name), owned(sub))),
-        [plural] => find(plural).map(|r| (r, None, None, None)),
-        [plural, name] => find(plural)
-            .filter(|r| !r.namespaced)
-            .map(|r| (r, None, owned(name), None)),
-        [plural, name, sub] => find(plural)
-            .filter(|r| !r.namespaced)
-            .map(|r| (r, None, owned(name), owned(sub))),
-        _ => None,
-    };
-    match target {
-        Some((resource, namespace, name, sub)) => Route::Resource(Target {
-            resource,
-            namespace,
-            name,
-            sub,
-            watch,
-        }),
-        None => Route::NotFound,
+/// Returns the target of a resource path, or `None` if there is no such resource.
+fn target(catalog: &Catalog, path: &ResourcePath<'_>) -> Option<Target> {
+    let watch = path.prefix == Some(Prefix::Watch);
+    let served = !path.continues
+        && path.prefix != Some(Prefix::Proxy)
+        // Only objects and collections can be watched.
+        && (!watch || path.sub.is_empty());
+    let resource = catalog.find(path.group, path.version, path.plural);
+    let resource = resource.filter(|resource| {
+        let scope_fits = match path.within {
+            Some(_) => resource.namespaced,
+            None => !resource.namespaced || path.name.is_empty(),
+        };
+        served && scope_fits
+    })?;
+    let part = |part: &str| (!part.is_empty()).then(|| part.to_owned());
+    Some(Target {
+        resource: Arc::clone(resource),
+        namespace: path.within.map(str::to_owned),
+        name: part(path.name),
+        sub: part(path.sub),
+        watch,
+    })
+}
+
+impl Target {
+    /// Returns the verb of a request: what it was authorized for, or `None` if nothing serves the
+    /// method here.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> Option<Verbs> {
+        let named = self.name.is_some();
+        Some(match *method {
+            Method::GET if self.watch => WATCH,
+            Method::GET if named => GET,
+            Method::GET if query.flag("watch") => WATCH,
+            Method::GET => LIST,
+            _ if self.watch => return None,
+            Method::POST if named == self.sub.is_some() => CREATE,
+            Method::PUT if named => UPDATE,
+            Method::PATCH if named => PATCH,
+            Method::DELETE if named => DELETE,
+            Method::DELETE => DELETE_COLLECTION,
+            _ => return None,
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

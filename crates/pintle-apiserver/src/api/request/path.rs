@@ -1,0 +1,92 @@
+//! Splits the path of a request, once for the router and for authorization.
+//!
+//! Both build on [`ResourcePath`], so that what is executed is what was authorized. The rules are
+//! kube-apiserver's: a path is decoded before it is split, slashes at its ends do not count, and an
+//! empty segment is a segment, which matches no route.
+
+use super::query::decode;
+
+/// Undoes the percent-encoding of a path.
+pub(crate) fn decoded(path: &str) -> String {
+    decode(path, false)
+}
+
+/// Splits a decoded path.
+pub(crate) fn segments(decoded: &str) -> Vec<&str> {
+    match decoded.trim_matches('/') {
+        "" => Vec::new(),
+        path => path.split('/').collect(),
+    }
+}
+
+/// A verb that stands in front of the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prefix {
+    /// `/watch/`, deprecated: watches what follows.
+    Watch,
+    /// `/proxy/`, which serves nothing any more.
+    Proxy,
+}
+
+/// A path below a group and a version. Parts that it does not have are empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResourcePath<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) prefix: Option<Prefix>,
+    /// The namespace that the resource is in.
+    pub(crate) within: Option<&'a str>,
+    pub(crate) plural: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) sub: &'a str,
+    /// More follows the subresource.
+    pub(crate) continues: bool,
+}
+
+impl<'a> ResourcePath<'a> {
+    /// Reads segments. Returns `None` if they name no resource.
+    pub(crate) fn of(segments: &[&'a str]) -> Option<Self> {
+        let (group, version, mut rest) = match segments {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let mut prefix = None;
+        if let ["watch" | "proxy", after @ ..] = rest
+            && !after.is_empty()
+        {
+            let watch = rest[0] == "watch";
+            prefix = Some(if watch { Prefix::Watch } else { Prefix::Proxy });
+            rest = after;
+        }
+        let mut within = None;
+        // A subresource of the namespace, or a resource in it.
+        if let ["namespaces", name, after @ ..] = rest
+            && !matches!(after, [] | ["status" | "finalize", ..])
+        {
+            within = Some(*name);
+            rest = after;
+        }
+        let part = |at: usize| rest.get(at).copied().unwrap_or_default();
+        (!rest.is_empty()).then(|| Self {
+            group,
+            version,
+            prefix,
+            within,
+            plural: part(0),
+            name: part(1),
+            sub: part(2),
+            continues: rest.len() > 3,
+        })
+    }
+
+    /// Returns the namespace as authorization sees it: that of a Namespace is the Namespace itself.
+    pub(crate) fn namespace(&self) -> &'a str {
+        let own = if self.plural == "namespaces" {
+            self.name
+        } else {
+            ""
+        };
+        self.within.unwrap_or(own)
+    }
+}
