@@ -80,6 +80,7 @@ mod store;
 mod tests;
 mod tower_service;
 mod webhook;
+mod x509;
 
 pub use pintle_clock::Clock;
 

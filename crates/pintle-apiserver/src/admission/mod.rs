@@ -38,7 +38,7 @@ use futures::future::BoxFuture;
 pub(crate) use self::{
     expression::{Compiler, Optional},
     policy::{Policies, apply_type, json_patch_type},
-    request::{Exchanged, Operation, Reinvocation, Request},
+    request::{Exchanged, Operation, Reinvocation, Request, shown_name},
     webhook::{Hook, Webhooks, compile_condition},
 };
 use crate::{

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api::{Api, ApiError},
-    meta::{self, Tree},
+    meta::Tree,
     store::{Object, key_range, namespace_bounds},
 };
 
@@ -42,7 +42,8 @@ use crate::{
 ///
 /// Those that need nothing but the object itself are hooks of their kind instead:
 /// `NamespaceLifecycle`, `TaintNodesByCondition`, `DefaultTolerationSeconds` and
-/// `StorageObjectInUseProtection`.
+/// `StorageObjectInUseProtection`. Missing are `PodTopologyLabels`, `PodResizeValidator` and
+/// `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(LimitRanger),
@@ -64,19 +65,9 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     ]
 }
 
-/// Returns the error for a write that a plugin refuses. A name that is not generated yet is named by
-/// its prefix.
+/// Returns the error for a write that a plugin refuses.
 pub(super) fn refused(request: &Request<'_>, object: Option<&Tree>, why: &str) -> ApiError {
-    let text = |field: &str| object.map_or("", |object| meta::text(object, field));
-    let own = [request.name, text("name"), text("generateName")];
-    let name = own.into_iter().find(|name| !name.is_empty());
-    let resource = request.resource;
-    ApiError::forbidden(
-        &resource.group,
-        &resource.plural,
-        name.unwrap_or_default(),
-        why,
-    )
+    request.forbidden(object, why)
 }
 
 fn tree_value(object: &Tree) -> Value {

@@ -7,9 +7,22 @@ use serde_json::Value;
 
 use crate::{
     api::{ApiError, User, WriteOptions},
-    meta::Tree,
+    meta::{self, Tree},
     registry::Resource,
 };
+
+/// What errors show instead of a name if there is none.
+const UNKNOWN: &str = "Unknown";
+
+/// Returns the name of an object that may not have one yet, as errors show it.
+pub(crate) fn shown_name(object: &Tree) -> &str {
+    let names = [
+        meta::text(object, "name"),
+        meta::text(object, "generateName"),
+    ];
+    let name = names.into_iter().find(|name| !name.is_empty());
+    name.unwrap_or(UNKNOWN)
+}
 
 /// What a request does to its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,10 +127,16 @@ impl Request<'_> {
         Value::Object(served)
     }
 
-    /// Returns the error for a write that a plugin forbids.
-    pub(crate) fn forbidden(&self, why: &str) -> ApiError {
+    /// Returns the error for a write that a plugin forbids. If the name is not generated yet, the
+    /// error shows its prefix.
+    pub(crate) fn forbidden(&self, object: Option<&Tree>, why: &str) -> ApiError {
+        let name = match (self.name, object) {
+            ("", Some(object)) => shown_name(object),
+            ("", None) => UNKNOWN,
+            (name, _) => name,
+        };
         let resource = self.resource;
-        ApiError::forbidden(&resource.group, &resource.plural, self.name, why)
+        ApiError::forbidden(&resource.group, &resource.plural, name, why)
     }
 
     /// Returns true in the second round.

@@ -64,7 +64,7 @@ impl Plugin for Probe {
                 object.insert(self.name.into(), json!(round));
             }
             if self.fails {
-                return Err(request.forbidden("no"));
+                return Err(request.forbidden(None, "no"));
             }
             Ok(())
         }

@@ -74,3 +74,76 @@ async fn second_deletion_of_a_namespace_keeps_its_conditions() {
     assert_eq!(again["status"]["conditions"], json!([condition]));
     assert_eq!(again["status"]["phase"], "Terminating");
 }
+
+/// Proves namespaces/missing-or-terminating.
+#[tokio::test]
+async fn terminating_namespace_rejects_creating_subresources() {
+    let server = server();
+    let http = http(&server);
+    let namespace = "/api/v1/namespaces/n";
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}}))
+        .await;
+    let account = json!({"metadata": {"name": "s"}});
+    http.post(&format!("{namespace}/serviceaccounts"), &account)
+        .await;
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let (code, made) = http.post(&format!("{namespace}/pods"), &pod).await;
+    assert_eq!(code, 201, "{made}");
+    http.delete(namespace).await;
+    let binding = json!({"metadata": {"name": "p"}, "target": {"name": "node"}});
+    let named = json!({"metadata": {"name": "p"}});
+    let asked = json!({"spec": {"resourceAttributes": {"namespace": "n"}, "user": "u"}});
+    for (path, resource, body) in [
+        (
+            "serviceaccounts/s/token",
+            "serviceaccounts \"s\"",
+            &json!({}),
+        ),
+        ("pods/p/binding", "pods \"p\"", &binding),
+        ("pods/p/eviction", "pods \"p\"", &named),
+        ("bindings", "bindings \"p\"", &binding),
+    ] {
+        let (code, status) = http.post(&format!("{namespace}/{path}"), body).await;
+        assert_eq!(code, 403, "{path}: {status}");
+        let message = format!(
+            "{resource} is forbidden: unable to create new content in namespace n because it is being terminated"
+        );
+        assert_eq!(status["message"], message, "{path}");
+        let cause = &status["details"]["causes"][0]["reason"];
+        assert_eq!(cause, "NamespaceTerminating", "{path}");
+        let missing = format!("/api/v1/namespaces/nope/{path}");
+        let (code, status) = http.post(&missing, body).await;
+        assert_eq!(
+            (code, &status["message"]),
+            (404, &json!("namespaces \"nope\" not found"))
+        );
+    }
+    assert_eq!(http.get(&format!("{namespace}/pods/p")).await.0, 200);
+    // A review must not say anything about the namespace.
+    let reviews = "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews";
+    let (code, status) = http.post(reviews, &asked).await;
+    assert_eq!(code, 201, "{status}");
+}
+
+/// Proves namespaces/missing-or-terminating.
+#[tokio::test]
+async fn refusals_name_objects_without_a_name() {
+    let server = server();
+    let http = http(&server);
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}}))
+        .await;
+    http.delete("/api/v1/namespaces/n").await;
+    let why =
+        "is forbidden: unable to create new content in namespace n because it is being terminated";
+    for (metadata, name) in [
+        (json!({"generateName": "web-"}), "web-"),
+        (json!({}), "Unknown"),
+    ] {
+        let object = json!({"metadata": metadata});
+        let (code, status) = http.post("/api/v1/namespaces/n/configmaps", &object).await;
+        assert_eq!(code, 403);
+        assert_eq!(status["message"], format!("configmaps {name:?} {why}"));
+        assert_eq!(status["details"]["name"], name);
+    }
+}

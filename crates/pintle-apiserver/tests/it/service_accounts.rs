@@ -512,3 +512,27 @@ async fn response_that_depends_on_host_is_not_cached() {
     assert_eq!(caching, "public, max-age=3600");
     bound.shutdown().await;
 }
+
+/// Proves admission/every-write.
+#[tokio::test(start_paused = true)]
+async fn token_requests_are_complete_before_they_are_validated() {
+    let server = server();
+    let http = http(&server);
+    let webhook = pintle_apiserver::Webhook::validating("no.example.com", |request| {
+        let audiences = request.object()["spec"]["audiences"].clone();
+        async move { pintle_apiserver::AdmissionResponse::deny(format!("for {audiences}")) }
+    })
+    .rule(["CREATE"], [""], ["v1"], ["serviceaccounts/token"]);
+    let _webhook = server.register_webhook(&webhook).unwrap();
+    let (code, status) = http.post(TOKEN, &request(&json!({}))).await;
+    assert_eq!(code, 404, "{status}");
+    assert_eq!(status["message"], "serviceaccounts \"robot\" not found");
+    http.post(ACCOUNTS, &json!({"metadata": {"name": "robot"}}))
+        .await;
+    let short = json!({"expirationSeconds": 1});
+    assert_eq!(http.post(TOKEN, &request(&short)).await.0, 422);
+    let (code, status) = http.post(TOKEN, &request(&json!({}))).await;
+    assert_eq!(code, 400, "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.ends_with(&format!("for [{ISSUER:?}]")), "{message}");
+}

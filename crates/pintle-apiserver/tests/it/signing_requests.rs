@@ -1,6 +1,11 @@
 //! `CertificateSigningRequest`s: the server records the requester.
 
-use crate::support::*;
+use crate::support::{
+    tls::{certificate, signing_request},
+    *,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use pintle_apiserver::{AdmissionResponse, Webhook};
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -77,7 +82,8 @@ async fn only_the_approval_subresource_approves() {
     assert!(message.contains("updates may not add a condition of type \"Approved\""));
 
     let mut approve = approve;
-    approve["status"]["certificate"] = "Y2VydA==".into();
+    let issued = STANDARD.encode(certificate());
+    approve["status"]["certificate"] = issued.clone().into();
     let (code, approved) = http
         .merge(&format!("{REQUESTS}/a/approval"), &approve)
         .await;
@@ -88,7 +94,7 @@ async fn only_the_approval_subresource_approves() {
     assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
 
     let (code, issued) = http
-        .merge(&status, &json!({"status": {"certificate": "Y2VydA=="}}))
+        .merge(&status, &json!({"status": {"certificate": issued}}))
         .await;
     assert_eq!(code, 200, "{issued}");
     assert_eq!(
@@ -99,4 +105,218 @@ async fn only_the_approval_subresource_approves() {
         .merge(&status, &json!({"status": {"conditions": []}}))
         .await;
     assert_eq!(code, 422);
+}
+
+/// Proves objects/csr-requester.
+#[tokio::test(start_paused = true)]
+async fn webhooks_cannot_forge_the_requester() {
+    let server = server();
+    let http = http(&server);
+    let webhook = Webhook::mutating("forge.example.com", |request| {
+        // The requester is recorded after mutating admission.
+        let sent = request.object()["spec"]["username"] == "mallory";
+        async move {
+            if !sent {
+                return AdmissionResponse::deny("the requester was set before");
+            }
+            AdmissionResponse::allow().patch(json!([
+                {"op": "replace", "path": "/spec/username", "value": "system:admin"},
+                {"op": "add", "path": "/spec/groups", "value": ["forged"]}]))
+        }
+    })
+    .rule(["CREATE"], ["*"], ["*"], ["certificatesigningrequests"]);
+    let _webhook = server.register_webhook(&webhook).unwrap();
+    let (code, made) = http.post(REQUESTS, &request("a")).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["spec"]["username"], "kubernetes-admin");
+    let groups = json!(["system:masters", "system:authenticated"]);
+    assert_eq!(made["spec"]["groups"], groups);
+    assert_eq!(made["spec"].get("uid"), None);
+}
+
+/// Proves objects/csr-validation.
+#[tokio::test]
+async fn invalid_requests_are_refused() {
+    let server = server();
+    let http = http(&server);
+    let with = |field: &str, value: Value| {
+        let mut request = request("a");
+        request["spec"][field] = value;
+        request
+    };
+    let pem = String::from_utf8(STANDARD.decode(CSR).unwrap()).unwrap();
+    let encoded = |text: &str| Value::from(STANDARD.encode(text));
+    let mut forged = pem_body(&pem);
+    let last = forged.len() - 1;
+    forged[last] ^= 1;
+    let relabelled = pem.replace("CERTIFICATE REQUEST", "CERTIFICATE");
+    for (request, expected) in [
+        (
+            with("request", encoded("x")),
+            "spec.request: Invalid value: ",
+        ),
+        (
+            with("request", encoded(&relabelled)),
+            "PEM block type must be CERTIFICATE REQUEST",
+        ),
+        (
+            with("request", encoded(&in_pem(b"x"))),
+            "spec.request: Invalid value: ",
+        ),
+        (
+            with("request", encoded(&in_pem(&forged))),
+            "spec.request: Invalid value: ",
+        ),
+        (with("usages", json!([])), "spec.usages: Required value"),
+        (
+            with("usages", json!(["server auth", "x"])),
+            "spec.usages[1]: Unsupported value: \"x\"",
+        ),
+        (
+            with("usages", json!(["any", "any"])),
+            "spec.usages[1]: Duplicate value: \"any\"",
+        ),
+        (
+            with("expirationSeconds", json!(599)),
+            "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 600 seconds (10 minutes)",
+        ),
+        (
+            with("signerName", json!("kubernetes.io/legacy-unknown")),
+            "spec.signerName: Invalid value: \"kubernetes.io/legacy-unknown\": the legacy signerName is not allowed via this API version",
+        ),
+        (
+            with("signerName", json!("")),
+            "spec.signerName: Required value",
+        ),
+        (
+            with("signerName", json!("x")),
+            "spec.signerName: Invalid value: \"x\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+        ),
+        (
+            with("signerName", json!("example.com/a/b/c")),
+            "spec.signerName: Invalid value: \"example.com/a/b/c\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+        ),
+        (
+            with("signerName", json!("Example.com/a")),
+            "spec.signerName: Invalid value: ",
+        ),
+        (
+            with("signerName", json!("localhost/a")),
+            "should be a domain with at least two segments separated by dots",
+        ),
+    ] {
+        let (code, status) = http.post(REQUESTS, &request).await;
+        assert_eq!(code, 422, "{expected}: {status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+    assert_eq!(http.get(&format!("{REQUESTS}/a")).await.0, 404);
+}
+
+/// Proves objects/csr-validation.
+#[tokio::test]
+async fn conditions_and_certificates_are_validated() {
+    let server = server();
+    let http = http(&server);
+    http.post(REQUESTS, &request("a")).await;
+    let approval = format!("{REQUESTS}/a/approval");
+    let mut vague = condition("Approved");
+    vague["status"] = "False".into();
+    let mut open = condition("Other");
+    open["status"] = "".into();
+    let path = "status.conditions";
+    for (conditions, expected) in [
+        (
+            json!([condition("Approved"), condition("Denied")]),
+            format!(
+                "{path}: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
+            ),
+        ),
+        (
+            json!([vague]),
+            format!("{path}[0].status: Unsupported value: \"False\": supported values: \"True\""),
+        ),
+        (json!([open]), format!("{path}[0].status: Required value")),
+        (
+            json!([condition("")]),
+            format!("{path}[0].type: Required value"),
+        ),
+        (
+            json!([condition("X"), condition("X")]),
+            format!("{path}[1].type: Duplicate value: \"X\""),
+        ),
+    ] {
+        let (code, status) = http
+            .merge(&approval, &json!({"status": {"conditions": conditions}}))
+            .await;
+        assert_eq!(code, 422, "{expected}: {status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(&expected), "{message}");
+    }
+    let status = format!("{REQUESTS}/a/status");
+    let issue = |pem: &str| json!({"status": {"certificate": STANDARD.encode(pem)}});
+    let shown = "status.certificate: Invalid value: \"<certificate data>\": ";
+    let key = "-----BEGIN EC PRIVATE KEY-----\nMAA=\n-----END EC PRIVATE KEY-----\n";
+    let garbled = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    for (pem, why) in [
+        ("x", "must contain at least one CERTIFICATE PEM block"),
+        (
+            key,
+            "only CERTIFICATE PEM blocks are allowed, found \"EC PRIVATE KEY\"",
+        ),
+        (garbled, ""),
+    ] {
+        let (code, status) = http.merge(&status, &issue(pem)).await;
+        assert_eq!(code, 422, "{pem}: {status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(&format!("{shown}{why}")), "{message}");
+    }
+    let chain = certificate() + &certificate();
+    let (code, issued) = http.merge(&status, &issue(&chain)).await;
+    assert_eq!(code, 200, "{issued}");
+    let (code, refused) = http.merge(&status, &issue(&certificate())).await;
+    assert_eq!(code, 422, "{refused}");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("updates may not modify existing certificate content"));
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn administrators_cannot_be_requested_in_disguise() {
+    let server = server();
+    let http = http(&server);
+    let masters = signing_request("eve", "system:masters");
+    let other = signing_request("eve", "developers");
+    let spaced = masters.replacen("\n", " \n", 3).replacen(" \n", "\n", 1);
+    for pem in [
+        masters.clone(),
+        spaced,
+        format!("{masters}{other}"),
+        masters.replace('\n', "\r\n"),
+    ] {
+        let mut wants = request("a");
+        wants["spec"]["request"] = STANDARD.encode(&pem).into();
+        let (code, status) = http.post(REQUESTS, &wants).await;
+        assert_eq!(code, 403, "{pem}: {status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.ends_with("signer with system:masters group is not allowed"));
+    }
+    // Only the subject counts.
+    let named = signing_request("system:masters", "developers");
+    let mut wants = request("a");
+    wants["spec"]["request"] = STANDARD.encode(&named).into();
+    let (code, status) = http.post(REQUESTS, &wants).await;
+    assert_eq!(code, 201, "{status}");
+}
+
+/// Returns the DER in a PEM block.
+fn pem_body(pem: &str) -> Vec<u8> {
+    let lines = pem.lines().filter(|line| !line.starts_with("-----"));
+    STANDARD.decode(lines.collect::<String>()).unwrap()
+}
+
+/// Returns a request in PEM.
+fn in_pem(der: &[u8]) -> String {
+    let body = STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n")
 }

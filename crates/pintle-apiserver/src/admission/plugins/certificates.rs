@@ -10,6 +10,7 @@ use crate::{
     api::{ADMINISTRATORS, Api, ApiError},
     authz::access::{Access, Resource},
     meta::Tree,
+    x509::SigningRequest,
 };
 
 const GROUP: &str = "certificates.k8s.io";
@@ -102,28 +103,16 @@ fn check_subject(request: &Request<'_>, object: Option<&Tree>) -> Result<(), Api
     if spec(object, "signerName") != CLIENTS {
         return Ok(());
     }
+    let refuse = |why: &str| Err(refused(request, object, why));
     let pem = STANDARD.decode(spec(object, "request")).unwrap_or_default();
-    let body: String = String::from_utf8_lossy(&pem)
-        .lines()
-        .filter(|line| !line.starts_with("-----"))
-        .collect();
-    let der = STANDARD.decode(body).unwrap_or_default();
-    if organizations(&der).any(|name| name == ADMINISTRATORS.as_bytes()) {
-        let why = format!("use of {CLIENTS} signer with {ADMINISTRATORS} group is not allowed");
-        return Err(refused(request, object, &why));
+    let organizations = match SigningRequest::parse(&pem) {
+        Ok(parsed) => parsed.organizations().unwrap_or_default(),
+        Err(why) => return refuse(&format!("failed to parse CSR: {why}")),
+    };
+    if organizations.iter().any(|name| name == ADMINISTRATORS) {
+        return refuse(&format!(
+            "use of {CLIENTS} signer with {ADMINISTRATORS} group is not allowed"
+        ));
     }
     Ok(())
-}
-
-/// Returns the values of all organization attributes (2.5.4.10) in a DER structure.
-fn organizations(der: &[u8]) -> impl Iterator<Item = &[u8]> {
-    const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
-    let starts = der.windows(ORGANIZATION.len()).enumerate();
-    let starts = starts.filter(|(_, bytes)| *bytes == ORGANIZATION);
-    starts.filter_map(|(at, _)| {
-        // A string: its tag, its length in one byte, and its bytes.
-        let value = &der[at + ORGANIZATION.len()..];
-        let length = usize::from(*value.get(1)?);
-        value.get(2..2 + length)
-    })
 }

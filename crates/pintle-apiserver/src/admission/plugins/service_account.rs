@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::refused;
 use crate::{
-    admission::{Plugin, Request, Verdict, verdict},
+    admission::{Operation, Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
     meta::Tree,
     names::random_suffix,

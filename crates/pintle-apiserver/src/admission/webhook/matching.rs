@@ -57,7 +57,7 @@ pub(super) async fn invocation(
         Ok(true) => Ok(Some(invocation)),
         Ok(false) => Ok(None),
         Err(_) if hook.ignore_failures => Ok(None),
-        Err(why) => Err(request.forbidden(&why)),
+        Err(why) => Err(request.forbidden(object, &why)),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     admission::Exchanged,
     api::{
         Answer, Api, ApiError, Call, WriteOptions, response,
-        write::{Attributes, Managers, Operation, Part, unstored_object},
+        write::{Attributes, Managers, Operation, Part, Unstored, unstored_object},
     },
     meta::{self, Tree},
     schema::field::FieldError,
@@ -36,8 +36,7 @@ impl Kind for Bindings {
             let mut call = call.clone();
             let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
             call.target.name = Some(meta::text(&binding, "name").to_owned());
-            api.admit_unstored(&call, Operation::Create, BINDING, &options, &mut binding)
-                .await?;
+            api.admit_binding(&call, &options, &mut binding).await?;
             call.target.resource = pods.clone();
             api.assign(&call, &options, &Value::Object(binding)).await
         })
@@ -49,9 +48,23 @@ impl Api {
     pub(crate) async fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
-        self.admit_unstored(call, Operation::Create, BINDING, &options, &mut binding)
-            .await?;
+        self.admit_binding(call, &options, &mut binding).await?;
         self.assign(call, &options, &Value::Object(binding)).await
+    }
+
+    async fn admit_binding(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        binding: &mut Tree,
+    ) -> Result<(), ApiError> {
+        let admission = Unstored {
+            call,
+            operation: Operation::Create,
+            kind: BINDING,
+            options,
+        };
+        self.admit_unstored(&admission, binding).await
     }
 
     /// Assigns the Pod of a binding that was admitted.

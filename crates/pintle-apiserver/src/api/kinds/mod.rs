@@ -104,8 +104,19 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         Box::pin(ready(Err(call.not_stored())))
     }
 
+    /// Returns true for access reviews, which must not say whether a namespace exists.
+    fn is_review(&self) -> bool {
+        false
+    }
+
     /// Sets fields of a new object that its writer will manage.
-    fn complete(&self, object: &mut Tree, user: Option<&User>) {
+    fn complete(&self, object: &mut Tree) {
+        let _ = object;
+    }
+
+    /// Records the user that creates an object. Runs after mutating admission, so that no webhook
+    /// can name another one.
+    fn set_requester(&self, object: &mut Tree, user: &User) {
         let _ = (object, user);
     }
 

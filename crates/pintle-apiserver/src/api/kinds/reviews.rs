@@ -7,14 +7,19 @@ use super::Kind;
 use crate::{
     admission::{Exchanged, Operation},
     api::{
-        Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
-        write::set_namespace,
+        Answer, Api, ApiError, Call, ISSUER, User,
+        request::negotiate,
+        response,
+        write::{Unstored, set_namespace},
     },
     authz::{
         access::{Access, Resource, What},
         rule::Rule,
     },
-    meta::{self, Tree},
+    meta::{
+        self, Tree,
+        names::{label_value, qualified_name},
+    },
     schema::field::FieldError,
 };
 
@@ -34,6 +39,10 @@ pub(super) enum Review {
 }
 
 impl Kind for Review {
+    fn is_review(&self) -> bool {
+        true
+    }
+
     fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
         Box::pin(api.review(call, *self))
     }
@@ -53,12 +62,20 @@ impl Api {
             version: &resource.version,
             kind: &resource.kind,
         };
-        self.admit_unstored(call, Operation::Create, exchanged, &options, &mut review)
-            .await?;
+        let admission = Unstored {
+            call,
+            operation: Operation::Create,
+            kind: exchanged,
+            options: &options,
+        };
+        self.mutate_unstored(&admission, &mut review).await?;
+        if matches!(kind, Review::Access | Review::SelfAccess) {
+            check(call, kind, &review)?;
+        }
+        self.validate_unstored(&admission, &review).await?;
         let spec = review.get("spec").cloned().unwrap_or_default();
         let status = match kind {
             Review::Access | Review::SelfAccess => {
-                check(call, kind, &review)?;
                 let other = subject(&spec);
                 let user = match kind {
                     Review::Access => &other,
@@ -228,6 +245,10 @@ fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
             "at least one of user or group must be specified",
         ));
     }
+    for (which, is_label) in [("fieldSelector", false), ("labelSelector", true)] {
+        let selector = &spec["resourceAttributes"][which];
+        check_selector(selector, which, is_label, &mut errors);
+    }
     if let Some(error) = metadata_error(call, review) {
         errors.push(error);
     }
@@ -254,6 +275,56 @@ fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid(&resource.group, "", "", errors))
+}
+
+/// Checks a selector that a review asks about. RBAC ignores those that are valid.
+fn check_selector(selector: &Value, which: &str, is_label: bool, errors: &mut Vec<FieldError>) {
+    if !selector.is_object() {
+        return;
+    }
+    let at = format!("spec.resourceAttributes.{which}");
+    let raw = selector["rawSelector"].as_str().unwrap_or_default();
+    let requirements = selector["requirements"].as_array();
+    let requirements = requirements.map_or(&[][..], Vec::as_slice);
+    if !raw.is_empty() && !requirements.is_empty() {
+        let why = "may not specified at the same time as requirements";
+        errors.push(FieldError::invalid(format!("{at}.rawSelector"), raw, why));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let why = format!("when {at} is specified, requirements or rawSelector is required");
+        errors.push(FieldError::required(format!("{at}.requirements"), why));
+    }
+    for (i, requirement) in requirements.iter().enumerate() {
+        let at = format!("{at}.requirements[{i}]");
+        let key = requirement["key"].as_str().unwrap_or_default();
+        let values = requirement["values"].as_array();
+        let values = values.map_or(&[][..], Vec::as_slice);
+        if key.is_empty() && !is_label {
+            let why = "must be specified";
+            errors.push(FieldError::required(format!("{at}.key"), why));
+        }
+        match requirement["operator"].as_str() {
+            Some("In" | "NotIn") if values.is_empty() => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(format!("{at}.values"), why));
+            }
+            Some("Exists" | "DoesNotExist") if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(format!("{at}.values"), why));
+            }
+            // Newer clients may know more operators.
+            _ => {}
+        }
+        if is_label {
+            let problems = qualified_name(key).into_iter();
+            errors.extend(problems.map(|why| FieldError::invalid(format!("{at}.key"), key, why)));
+            for (i, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                let at = format!("{at}.values[{i}]");
+                let problems = label_value(value).into_iter();
+                errors.extend(problems.map(|why| FieldError::invalid(at.as_str(), value, why)));
+            }
+        }
+    }
 }
 
 /// Rejects metadata: reviews have none except the namespace.

@@ -8,7 +8,7 @@ use super::{
     fields::{child, ensure_map},
 };
 use crate::{
-    api::{ApiError, User, write::Part},
+    api::{ApiError, write::Part},
     meta::Tree,
     patch::apply::FieldSet,
     schema::field::FieldError,
@@ -23,7 +23,7 @@ pub(super) struct DaemonSets;
 
 impl Kind for DaemonSets {
     /// Sets the template generation before managers are recorded: its creator owns the annotation.
-    fn complete(&self, object: &mut Tree, _user: Option<&User>) {
+    fn complete(&self, object: &mut Tree) {
         set_template_generation(object);
     }
 

@@ -101,39 +101,75 @@ impl Api {
         Ok(())
     }
 
-    /// Runs both phases on an object that is acted on and never stored: a binding, an eviction, a
-    /// token request, the options of a connect.
+    /// Runs both phases on an object that is acted on and never stored: a binding, an eviction, the
+    /// options of a connect.
     pub(crate) async fn admit_unstored(
         &self,
-        call: &Call,
-        operation: Operation,
-        kind: Exchanged<'_>,
-        options: &WriteOptions,
+        write: &Unstored<'_>,
         object: &mut Tree,
     ) -> Result<(), ApiError> {
-        let mut request = Request {
-            operation,
-            resource: &call.target.resource,
-            sub: call.target.sub.as_deref().unwrap_or_default(),
-            exchanged: Some(kind),
-            namespace: call.target.namespace.as_deref(),
-            name: call.target.name.as_deref().unwrap_or_default(),
-            user: &call.user,
-            options,
-            old: None,
-            reinvocation: crate::admission::Reinvocation::default(),
-        };
-        if self.admission.admits(self, &request) {
-            self.admission
-                .admit(self, &mut request, Some(object))
-                .await?;
+        self.mutate_unstored(write, object).await?;
+        self.validate_unstored(write, object).await
+    }
+
+    /// Runs the admit phase on an object that is never stored.
+    pub(crate) async fn mutate_unstored(
+        &self,
+        write: &Unstored<'_>,
+        object: &mut Tree,
+    ) -> Result<(), ApiError> {
+        let mut request = write.request();
+        let resource = request.resource;
+        if write.operation == Operation::Create && !resource.hooks.is_review() {
+            self.check_namespace(resource, request.namespace, request.name)?;
         }
-        if self.admission.validates(self, &request) {
-            self.admission
-                .validate(self, &request, Some(object))
-                .await?;
+        if self.admission.admits(self, &request) {
+            let admitted = self.admission.admit(self, &mut request, Some(object));
+            admitted.await?;
         }
         Ok(())
+    }
+
+    /// Runs the validate phase on an object that is never stored.
+    pub(crate) async fn validate_unstored(
+        &self,
+        write: &Unstored<'_>,
+        object: &Tree,
+    ) -> Result<(), ApiError> {
+        let request = write.request();
+        if self.admission.validates(self, &request) {
+            let validated = self.admission.validate(self, &request, Some(object));
+            validated.await?;
+        }
+        Ok(())
+    }
+}
+
+/// A request with an object that is acted on and never stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unstored<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) operation: Operation,
+    pub(crate) kind: Exchanged<'a>,
+    pub(crate) options: &'a WriteOptions,
+}
+
+impl<'a> Unstored<'a> {
+    /// Describes the request to the chain.
+    fn request(&self) -> Request<'a> {
+        let target = &self.call.target;
+        Request {
+            operation: self.operation,
+            resource: &target.resource,
+            sub: target.sub.as_deref().unwrap_or_default(),
+            exchanged: Some(self.kind),
+            namespace: target.namespace.as_deref(),
+            name: target.name.as_deref().unwrap_or_default(),
+            user: &self.call.user,
+            options: self.options,
+            old: None,
+            reinvocation: crate::admission::Reinvocation::default(),
+        }
     }
 }
 

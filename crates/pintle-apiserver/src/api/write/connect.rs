@@ -3,21 +3,25 @@
 //! No kubelet runs here, so there is nothing to connect to. A connect is admitted all the same,
 //! so that a test of a policy for `pods/exec` sees the refusal.
 
+use http::Method;
 use serde_json::{Value, json};
 
+use super::Unstored;
 use crate::{
     admission::{Exchanged, Operation},
     api::{Answer, Api, ApiError, Call},
+    authz::{Access, Decision, access},
     meta::Tree,
 };
 
+/// The subresources that need the right to `create` with every method: a WebSocket is opened with
+/// GET, and may do no more than what needed POST before there were WebSockets.
+const CREATES: [&str; 3] = ["attach", "exec", "portforward"];
+
 impl Api {
-    /// Answers a connect: 404 without the object, the refusal of admission, or 501.
+    /// Answers a connect: the refusal of admission or authorization, 404 without the object, or 501.
     pub(crate) async fn connect(&self, call: &Call, sub: &str) -> Answer {
         let resource = &call.target.resource;
-        if self.store.get(call.collection()?, &call.key()).is_none() {
-            return Err(call.missing());
-        }
         if let Some(exchanged) = resource.sub(sub) {
             let kind = Exchanged {
                 group: &exchanged.group,
@@ -26,13 +30,41 @@ impl Api {
             };
             let options = call.write_options("CreateOptions")?;
             let mut object = connect_options(call);
-            self.admit_unstored(call, Operation::Connect, kind, &options, &mut object)
-                .await?;
+            let admission = Unstored {
+                call,
+                operation: Operation::Connect,
+                kind,
+                options: &options,
+            };
+            self.admit_unstored(&admission, &mut object).await?;
+        }
+        if CREATES.contains(&sub) && call.method != Method::POST {
+            self.require_create_to_connect(call, sub)?;
+        }
+        if self.store.get(call.collection()?, &call.key()).is_none() {
+            return Err(call.missing());
         }
         Err(ApiError::not_implemented(&format!(
             "the {sub} subresource of {}",
             resource.plural
         )))
+    }
+
+    /// Checks that the user may also connect with POST.
+    fn require_create_to_connect(&self, call: &Call, sub: &str) -> Result<(), ApiError> {
+        let resource = access::Resource {
+            sub: sub.into(),
+            ..call.accessed()
+        };
+        match self.authorize(&call.user, &Access::to("create", resource)) {
+            Decision::Allowed(_) => Ok(()),
+            Decision::NoOpinion(reason) => {
+                let resource = &call.target.resource;
+                let name = call.target.name.as_deref().unwrap_or_default();
+                let (group, plural) = (&resource.group, &resource.plural);
+                Err(ApiError::forbidden(group, plural, name, &reason))
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     set_namespace,
 };
 use crate::{
+    admission::shown_name,
     api::{Answer, Api, ApiError, Call, request::options::WriteOptions},
     meta::{self, Tree},
     names::random_suffix,
@@ -79,7 +80,7 @@ impl Api {
         let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();
         options.audit.name(&given);
-        self.check_namespace(resource, namespace, &given)?;
+        self.check_namespace(resource, namespace, shown_name(&object))?;
         let custom = resource.custom.as_ref();
         if custom.is_some_and(|custom| custom.terminating) {
             return Err(definition_terminating(resource, &given));
@@ -92,11 +93,14 @@ impl Api {
         ] {
             metadata.remove(field);
         }
-        resource.hooks.complete(&mut object, write.user);
+        resource.hooks.complete(&mut object);
         if write.managers == Managers::Record {
             self.record_write(write, None, &mut object).await;
         }
         self.mutate(write, None, &mut object).await?;
+        if let Some(user) = write.user {
+            resource.hooks.set_requester(&mut object, user);
+        }
         self.check_rights(write, &object, None)?;
         // Admission may have set them.
         let given = meta::text(&object, "name").to_owned();

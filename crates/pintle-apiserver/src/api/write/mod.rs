@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub(crate) use self::admission::Unstored;
 pub(crate) use crate::admission::Operation;
 use crate::{
     admission::Exchanged,
@@ -58,7 +59,7 @@ pub(crate) struct Attributes<'a> {
     pub(crate) operation: Operation,
     pub(crate) resource: &'a Arc<Resource>,
     pub(crate) namespace: Option<&'a str>,
-    /// The name of the object; empty for a create, which may generate it.
+    /// The name in the path; empty for a POST, which may generate it.
     pub(crate) name: &'a str,
     /// The subresource in the path; empty for the object itself.
     pub(crate) sub: &'a str,
@@ -140,11 +141,22 @@ impl Attributes<'_> {
 }
 
 impl Call {
+    /// Returns the object that the path names, as authorization sees it.
+    fn accessed(&self) -> access::Resource<'_> {
+        let text = |part: &'_ Option<String>| part.clone().unwrap_or_default().into();
+        access::Resource {
+            group: self.target.resource.group.as_str().into(),
+            plural: self.target.resource.plural.as_str().into(),
+            namespace: text(&self.target.namespace),
+            name: text(&self.target.name),
+            ..access::Resource::default()
+        }
+    }
+
     /// Returns the attributes of a create.
     fn create_of<'a>(&'a self, options: &'a WriteOptions, managers: Managers) -> Attributes<'a> {
         Attributes {
             operation: Operation::Create,
-            name: "",
             sub: "",
             ..self.update_of(Part::Main, options, managers)
         }
@@ -229,16 +241,7 @@ impl Api {
 
     /// Checks that the user may create the named object, which a PUT or an apply would do.
     fn require_create(&self, call: &Call) -> Result<(), ApiError> {
-        let target = &call.target;
-        let text = |text: &'_ Option<String>| text.clone().unwrap_or_default().into();
-        let resource = access::Resource {
-            group: target.resource.group.as_str().into(),
-            plural: target.resource.plural.as_str().into(),
-            namespace: text(&target.namespace),
-            name: text(&target.name),
-            ..access::Resource::default()
-        };
-        self.require(&call.user, &Access::to("create", resource))
+        self.require(&call.user, &Access::to("create", call.accessed()))
     }
 
     /// Runs after an object was created or updated.

@@ -7,6 +7,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pintle_apiserver::Bound;
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -53,4 +54,21 @@ pub async fn config_of(kubeconfig: &str) -> Config {
 /// Returns a client of a kubeconfig.
 pub async fn client_of(kubeconfig: &str) -> Client {
     Client::try_from(config_of(kubeconfig).await).unwrap()
+}
+
+/// Returns a certificate signing request in PEM for a user in a group.
+pub fn signing_request(user: &str, group: &str) -> String {
+    let mut params = CertificateParams::default();
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, user);
+    name.push(DnType::OrganizationName, group);
+    let request = params.serialize_request(&KeyPair::generate().unwrap());
+    request.unwrap().pem().unwrap()
+}
+
+/// Returns a certificate in PEM.
+pub fn certificate() -> String {
+    let params = CertificateParams::default();
+    let made = params.self_signed(&KeyPair::generate().unwrap());
+    made.unwrap().pem()
 }

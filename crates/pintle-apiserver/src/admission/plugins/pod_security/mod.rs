@@ -175,11 +175,12 @@ fn pod(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> 
         warn(request, &policy, &pod);
         return Ok(());
     }
-    Err(request.forbidden(&format!(
+    let why = format!(
         "violates PodSecurity \"{}\": {}",
         policy.enforce,
         described(&found, true)
-    )))
+    );
+    Err(request.forbidden(Some(object), &why))
 }
 
 /// Audits and warns about the Pods that a workload would create. Only Pods themselves are refused.

@@ -15,7 +15,7 @@ use crate::{
         request::options::WriteOptions,
         response::{self, error::Cause},
         write::{
-            Attributes, Managers, Operation, Part, Written,
+            Attributes, Managers, Operation, Part, Unstored, Written,
             delete::{DeleteOptions, check_preconditions},
             scale::selector_text,
             unstored_object,
@@ -55,8 +55,13 @@ impl Api {
     pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut eviction = unstored_object(call.decoded(("policy", "v1", "Eviction"))?);
-        self.admit_unstored(call, Operation::Create, EVICTION, &options, &mut eviction)
-            .await?;
+        let admission = Unstored {
+            call,
+            operation: Operation::Create,
+            kind: EVICTION,
+            options: &options,
+        };
+        self.admit_unstored(&admission, &mut eviction).await?;
         let mut delete = DeleteOptions::read(&Value::Object(eviction)["deleteOptions"])?;
         delete.admitted = true;
         delete.dry_run |= options.dry_run;

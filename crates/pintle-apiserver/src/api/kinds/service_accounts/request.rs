@@ -8,7 +8,12 @@ use serde_json::{Value, json};
 use super::ISSUER;
 use crate::{
     admission::{Exchanged, Operation},
-    api::{Answer, Api, ApiError, Call, request::negotiate, response, write::set_namespace},
+    api::{
+        Answer, Api, ApiError, Call,
+        request::negotiate,
+        response,
+        write::{Unstored, set_namespace},
+    },
     meta::{self, Tree},
     registry::{Resource, unstored},
     schema::field::FieldError,
@@ -52,8 +57,13 @@ impl Api {
             version: "v1",
             kind: KIND,
         };
-        self.admit_unstored(call, Operation::Create, kind, &options, &mut request)
-            .await?;
+        let admission = Unstored {
+            call,
+            operation: Operation::Create,
+            kind,
+            options: &options,
+        };
+        self.mutate_unstored(&admission, &mut request).await?;
         let found = meta::text(&request, "name");
         if !found.is_empty() && found != name {
             let why = "must match the service account name if specified";
@@ -66,6 +76,7 @@ impl Api {
         fill(&mut request, &account, &format_seconds(now))?;
         let spec = request.get("spec").cloned().unwrap_or_default();
         let life = life(&spec)?;
+        self.validate_unstored(&admission, &request).await?;
         let bound = self.bound(&spec["boundObjectRef"], namespace, name)?;
 
         let now = now.as_second();

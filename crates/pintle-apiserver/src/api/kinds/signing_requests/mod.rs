@@ -1,7 +1,10 @@
 //! `CertificateSigningRequests`: the server records the requester, and the spec never changes.
 //!
-//! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client can write them. An
+//! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client or webhook can write
+//! them. An
 //! approval changes only conditions; a signer's status update can neither approve nor deny.
+
+mod rules;
 
 use pintle_clock::Clock;
 use serde_json::{Value, json};
@@ -25,8 +28,8 @@ pub(super) struct SigningRequests;
 
 impl Kind for SigningRequests {
     /// Records the requester, overriding the request.
-    fn complete(&self, request: &mut Tree, user: Option<&User>) {
-        let (Some(Value::Object(spec)), Some(user)) = (request.get_mut("spec"), user) else {
+    fn set_requester(&self, request: &mut Tree, user: &User) {
+        let Some(Value::Object(spec)) = request.get_mut("spec") else {
             return;
         };
         for field in ["username", "uid", "groups", "extra"] {
@@ -72,6 +75,11 @@ impl Kind for SigningRequests {
         stored: Option<&Tree>,
         errors: &mut Vec<FieldError>,
     ) -> Result<(), ApiError> {
+        if stored.is_none() {
+            rules::check_spec(request, errors);
+        }
+        rules::check_conditions(request, stored, errors);
+        rules::check_certificate(request, stored, errors);
         let Some(stored) = stored else {
             return Ok(());
         };
@@ -97,6 +105,12 @@ impl Kind for SigningRequests {
                     )));
                 }
             }
+        }
+        if part == Part::Status && rules::replaces_certificate(request, stored) {
+            errors.push(FieldError::forbidden(
+                "status.certificate",
+                "updates may not modify existing certificate content",
+            ));
         }
         Ok(())
     }

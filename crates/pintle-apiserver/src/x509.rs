@@ -1,0 +1,263 @@
+//! Certificates and certificate signing requests: as much of PEM, DER and X.509 as a server needs.
+//!
+//! TLS verifies certificates with rustls. This module reads what rustls does not show: subjects, and
+//! the signing requests of `certificates.k8s.io`. Whatever it does not understand is an error, never
+//! an absent value.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
+
+pub(crate) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+pub(crate) const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+
+const BIT_STRING: u8 = 0x03;
+const OID: u8 = 0x06;
+/// A string of two bytes per character.
+const BMP_STRING: u8 = 0x1e;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION: u8 = 0xa0;
+
+const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
+const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
+const RSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c];
+const RSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d];
+
+/// One attribute of a subject: the bytes of its type, and its value.
+pub(crate) type Attribute<'a> = (&'a [u8], String);
+
+/// A block of a PEM file.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    label: String,
+    has_headers: bool,
+    der: Vec<u8>,
+}
+
+/// Returns the blocks of a PEM file, as Go finds them: white space does not count, and what is not a
+/// block is skipped.
+fn blocks(pem: &[u8]) -> Vec<Block> {
+    let text = String::from_utf8_lossy(pem);
+    let mut found = Vec::new();
+    let mut open: Option<(String, Vec<&str>)> = None;
+    for line in text.lines().map(str::trim_end) {
+        let marker = |start: &str| {
+            let label = line.strip_prefix(start)?.strip_suffix("-----")?;
+            Some(label.to_owned())
+        };
+        if let Some(label) = marker("-----BEGIN ") {
+            open = Some((label, Vec::new()));
+        } else if let Some(label) = marker("-----END ") {
+            let body = open.take().filter(|(opened, _)| *opened == label);
+            found.extend(body.and_then(|(label, lines)| block(label, &lines)));
+        } else if let Some((_, lines)) = &mut open {
+            lines.push(line);
+        }
+    }
+    found
+}
+
+fn block(label: String, lines: &[&str]) -> Option<Block> {
+    let headers = lines.iter().take_while(|line| line.contains(':')).count();
+    let body: String = lines[headers..].concat();
+    let body: String = body.chars().filter(|c| !c.is_whitespace()).collect();
+    Some(Block {
+        label,
+        has_headers: headers > 0,
+        der: STANDARD.decode(body).ok()?,
+    })
+}
+
+/// A certificate signing request (PKCS #10).
+#[derive(Debug)]
+pub(crate) struct SigningRequest {
+    der: Vec<u8>,
+}
+
+/// The parts of a request whose signature can be verified.
+struct Signed<'a> {
+    message: &'a [u8],
+    subject: &'a [u8],
+    curve: Option<&'a [u8]>,
+    key: &'a [u8],
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+impl SigningRequest {
+    /// Reads the first block of a PEM file.
+    pub(crate) fn parse(pem: &[u8]) -> Result<Self, String> {
+        let first = blocks(pem).into_iter().next();
+        let first = first.filter(|block| block.label == "CERTIFICATE REQUEST");
+        let block = first.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
+        let request = Self { der: block.der };
+        match request.organizations() {
+            Some(_) => Ok(request),
+            None => Err("x509: malformed certificate request".to_owned()),
+        }
+    }
+
+    /// Returns the organizations of the subject. `None` if the request is malformed.
+    pub(crate) fn organizations(&self) -> Option<Vec<String>> {
+        let subject = attributes(signed(&self.der)?.subject)?.into_iter();
+        let organizations = subject.filter(|(kind, _)| *kind == ORGANIZATION);
+        Some(organizations.map(|(_, name)| name).collect())
+    }
+
+    /// Checks that the key in the request has signed it.
+    pub(crate) fn check_signature(&self) -> Result<(), String> {
+        let signed = signed(&self.der).ok_or("x509: malformed certificate request")?;
+        let algorithm: &'static dyn VerificationAlgorithm = match (signed.algorithm, signed.curve) {
+            (ECDSA_SHA256, Some(P256)) => &signature::ECDSA_P256_SHA256_ASN1,
+            (ECDSA_SHA384, Some(P256)) => &signature::ECDSA_P256_SHA384_ASN1,
+            (ECDSA_SHA256, Some(P384)) => &signature::ECDSA_P384_SHA256_ASN1,
+            (ECDSA_SHA384, Some(P384)) => &signature::ECDSA_P384_SHA384_ASN1,
+            (ED25519, _) => &signature::ED25519,
+            (RSA_SHA256, _) => &signature::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+            (RSA_SHA384, _) => &signature::RSA_PKCS1_2048_8192_SHA384,
+            (RSA_SHA512, _) => &signature::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+            _ => {
+                return Err("x509: cannot verify signature: algorithm unimplemented".to_owned());
+            }
+        };
+        let verified =
+            UnparsedPublicKey::new(algorithm, signed.key).verify(signed.message, signed.signature);
+        verified.map_err(|_| {
+            let what = match signed.algorithm {
+                ED25519 => "x509: Ed25519 verification failure",
+                RSA_SHA256 | RSA_SHA384 | RSA_SHA512 => "crypto/rsa: verification error",
+                _ => "x509: ECDSA verification failure",
+            };
+            what.to_owned()
+        })
+    }
+}
+
+/// Checks that a PEM file holds certificates and nothing else.
+pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    let blocks = blocks(pem);
+    for block in &blocks {
+        if block.label != "CERTIFICATE" {
+            let label = &block.label;
+            return Err(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {label:?}"
+            ));
+        }
+        if block.has_headers {
+            return Err("no PEM block headers are permitted".to_owned());
+        }
+        certificate_subject(&block.der).ok_or("x509: malformed certificate")?;
+    }
+    if blocks.is_empty() {
+        return Err("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    Ok(())
+}
+
+/// Returns the subject of a certificate, or `None` if it is malformed.
+pub(crate) fn certificate_subject(der: &[u8]) -> Option<Vec<Attribute<'_>>> {
+    let (certificate, _) = expect(SEQUENCE, der)?;
+    let (mut fields, _) = expect(SEQUENCE, certificate)?;
+    // An optional version, then serial number, algorithm, issuer, validity, subject.
+    if fields.first() == Some(&VERSION) {
+        fields = element(fields)?.2;
+    }
+    for _ in 0..4 {
+        fields = element(fields)?.2;
+    }
+    attributes(expect(SEQUENCE, fields)?.0)
+}
+
+fn signed(der: &[u8]) -> Option<Signed<'_>> {
+    let (request, rest) = expect(SEQUENCE, der)?;
+    if !rest.is_empty() {
+        return None;
+    }
+    let (info, rest) = expect(SEQUENCE, request)?;
+    let message = &request[..request.len() - rest.len()];
+    let (algorithm, rest) = expect(SEQUENCE, rest)?;
+    let (algorithm, _) = expect(OID, algorithm)?;
+    let signature = bits(rest)?;
+    // A version, then the subject and its key.
+    let (_, _, info) = element(info)?;
+    let (subject, info) = expect(SEQUENCE, info)?;
+    let (key, _) = expect(SEQUENCE, info)?;
+    let (key_algorithm, key) = expect(SEQUENCE, key)?;
+    let (_, parameters) = expect(OID, key_algorithm)?;
+    Some(Signed {
+        message,
+        subject,
+        curve: expect(OID, parameters).map(|(curve, _)| curve),
+        key: bits(key)?,
+        algorithm,
+        signature,
+    })
+}
+
+/// Returns the attributes of a subject, given what its sequence contains.
+fn attributes(mut names: &[u8]) -> Option<Vec<Attribute<'_>>> {
+    let mut found = Vec::new();
+    while !names.is_empty() {
+        let (mut set, rest) = expect(SET, names)?;
+        names = rest;
+        while !set.is_empty() {
+            let (pair, rest) = expect(SEQUENCE, set)?;
+            set = rest;
+            let (kind, value) = expect(OID, pair)?;
+            let (tag, value, _) = element(value)?;
+            let value = match tag {
+                BMP_STRING => {
+                    let units = value.chunks(2).map(|unit| match unit {
+                        [high, low] => u16::from_be_bytes([*high, *low]),
+                        _ => 0,
+                    });
+                    String::from_utf16(&units.collect::<Vec<u16>>()).ok()?
+                }
+                _ => std::str::from_utf8(value).ok()?.to_owned(),
+            };
+            found.push((kind, value));
+        }
+    }
+    Some(found)
+}
+
+/// Returns the whole bytes of a bit string.
+fn bits(der: &[u8]) -> Option<&[u8]> {
+    match expect(BIT_STRING, der)?.0 {
+        [0, bytes @ ..] => Some(bytes),
+        _ => None,
+    }
+}
+
+/// Splits off the first DER element if it has this tag: its content, and the rest.
+fn expect(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (found, content, rest) = element(der)?;
+    (found == tag).then_some((content, rest))
+}
+
+/// Splits off the first DER element: its tag, its content, and the rest.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&length, rest) = rest.split_first()?;
+    let (length, rest) = if length < 0x80 {
+        (usize::from(length), rest)
+    } else {
+        let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+        if bytes.len() > 4 {
+            return None;
+        }
+        let length = bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        (length, rest)
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests;
