@@ -13,8 +13,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::usage::kind_of;
+pub(crate) use self::usage::{claim_class, is_ignored};
 pub(crate) use self::{
-    pod::{limits as pod_limits, requests as pod_requests, unmet as unmet_by_pod},
+    pod::{specified as specified_by_pod, unmet as unmet_by_pod},
     usage::Evaluator,
 };
 use crate::schema::typed::quantity::Amount;
@@ -68,13 +69,19 @@ impl Quota {
 
     /// Returns the group and plural of every kind that counts towards the quota.
     pub fn kinds(&self) -> BTreeSet<(String, String)> {
-        self.hard.iter().filter_map(|name| kind_of(name)).collect()
+        let kinds = self.hard.iter().filter_map(|name| kind_of(name));
+        kinds
+            .filter(|(group, plural)| !is_ignored(group, plural))
+            .collect()
     }
 
     /// Returns how much of the quota the objects use, for every limit that can be counted.
     pub fn used(&self, objects: &[Objects<'_>], now: Timestamp) -> BTreeMap<String, String> {
         let mut used = Amounts::new();
-        for (group, plural, objects) in objects {
+        let counted = objects
+            .iter()
+            .filter(|(group, plural, _)| !is_ignored(group, plural));
+        for (group, plural, objects) in counted {
             let evaluator = Evaluator::of(group, plural);
             for name in self.hard.iter().filter(|name| evaluator.counts(name)) {
                 used.entry(name.clone()).or_insert(Amount::ZERO);
@@ -133,7 +140,7 @@ impl Scope {
     }
 }
 
-/// Reads a map of quantities. Those too large to count with are left out.
+/// Reads a map of quantities.
 pub(crate) fn amounts(list: &Value) -> Amounts {
     let entries = list.as_object().into_iter().flatten();
     let read =

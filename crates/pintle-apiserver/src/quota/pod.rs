@@ -59,8 +59,7 @@ pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     if finished || is_overdue(&pod["metadata"], now) {
         return usage;
     }
-    let spec = &pod["spec"];
-    usage.extend(compute(&requests(spec), &limits(spec)));
+    usage.extend(compute(&requests(pod), &limits(pod)));
     usage
 }
 
@@ -131,16 +130,48 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = &'a Value
     spec[list].as_array().into_iter().flatten()
 }
 
-/// Returns what a Pod requests as a whole, its overhead included.
-pub(crate) fn requests(spec: &Value) -> Amounts {
-    let mut total = aggregate(spec, "requests");
+/// Returns what a Pod requests as a whole, its overhead included. A Pod that is resized holds the
+/// larger size until the kubelet is done.
+fn requests(pod: &Value) -> Amounts {
+    let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
+    let mut total = aggregate(spec, |container, resizes| {
+        let wanted = amounts(&container["resources"]["requests"]);
+        let status = resizes.then(|| status_of(pod, container)).flatten();
+        let Some(status) = status else {
+            return wanted;
+        };
+        let mut held = amounts(&status["resources"]["requests"]);
+        raise(&mut held, &amounts(&status["allocatedResources"]));
+        if !infeasible {
+            raise(&mut held, &wanted);
+        }
+        held
+    });
+    set_pod_level(&mut total, spec, "requests", |name| {
+        POD_LEVEL.contains(&name) || name.starts_with("hugepages-")
+    });
     add(&mut total, &amounts(&spec["overhead"]));
     total
 }
 
 /// Returns the limits of a Pod as a whole, its overhead included.
-pub(crate) fn limits(spec: &Value) -> Amounts {
-    let mut total = aggregate(spec, "limits");
+fn limits(pod: &Value) -> Amounts {
+    let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
+    let mut total = aggregate(spec, |container, resizes| {
+        let wanted = amounts(&container["resources"]["limits"]);
+        let status = resizes.then(|| status_of(pod, container)).flatten();
+        let Some(status) = status else {
+            return wanted;
+        };
+        let mut held = amounts(&status["resources"]["limits"]);
+        if !infeasible {
+            raise(&mut held, &wanted);
+        }
+        held
+    });
+    set_pod_level(&mut total, spec, "limits", |name| {
+        POD_LEVEL.contains(&name) || name.starts_with("hugepages-")
+    });
     for (name, amount) in amounts(&spec["overhead"]) {
         if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
             *limit = limit.plus(amount);
@@ -149,17 +180,46 @@ pub(crate) fn limits(spec: &Value) -> Amounts {
     total
 }
 
-/// Adds up containers: those that run all the time, or the largest of those that run before.
-fn aggregate(spec: &Value, which: &str) -> Amounts {
-    let of = |container: &Value| amounts(&container["resources"][which]);
+/// Returns the `requests` or `limits` that a Pod specifies as a whole, without its overhead.
+pub(crate) fn specified(spec: &Value, which: &str) -> Amounts {
+    let mut total = aggregate(spec, |container, _| amounts(&container["resources"][which]));
+    set_pod_level(&mut total, spec, which, |name| POD_LEVEL.contains(&name));
+    total
+}
+
+/// Returns the status of a container that has one with resources.
+fn status_of<'a>(pod: &'a Value, container: &Value) -> Option<&'a Value> {
+    let status = &pod["status"];
+    let all = containers(status, "initContainerStatuses");
+    let mut all = containers(status, "containerStatuses").chain(all);
+    all.find(|status| status["name"] == container["name"] && status["resources"].is_object())
+}
+
+/// Returns true if the node can never hold the size that a Pod asks for.
+fn is_infeasible(pod: &Value) -> bool {
+    let mut conditions = containers(&pod["status"], "conditions");
+    let pending = conditions.find(|condition| condition["type"] == "PodResizePending");
+    pending.is_some_and(|condition| condition["reason"] == "Infeasible")
+}
+
+/// Replaces totals by what a Pod sets as a whole.
+fn set_pod_level(total: &mut Amounts, spec: &Value, which: &str, applies: fn(&str) -> bool) {
+    let set = amounts(&spec["resources"][which]);
+    total.extend(set.into_iter().filter(|(name, _)| applies(name)));
+}
+
+/// Adds up containers: those that run all the time, or the largest of those that run before. `of` is
+/// called with each container and whether it can be resized.
+fn aggregate(spec: &Value, of: impl Fn(&Value, bool) -> Amounts) -> Amounts {
     let mut total = Amounts::new();
     for container in containers(spec, "containers") {
-        add(&mut total, &of(container));
+        add(&mut total, &of(container, true));
     }
     let (mut sidecars, mut most) = (Amounts::new(), Amounts::new());
     for container in containers(spec, "initContainers") {
-        let mut own = of(container);
-        if container["restartPolicy"] == "Always" {
+        let is_sidecar = container["restartPolicy"] == "Always";
+        let mut own = of(container, is_sidecar);
+        if is_sidecar {
             add(&mut total, &own);
             add(&mut sidecars, &own);
             own.clone_from(&sidecars);
@@ -169,11 +229,6 @@ fn aggregate(spec: &Value, which: &str) -> Amounts {
         raise(&mut most, &own);
     }
     raise(&mut total, &most);
-    for (name, amount) in amounts(&spec["resources"][which]) {
-        if POD_LEVEL.contains(&name.as_str()) || name.starts_with("hugepages-") {
-            total.insert(name, amount);
-        }
-    }
     total
 }
 

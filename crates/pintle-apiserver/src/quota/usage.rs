@@ -19,6 +19,14 @@ const PLAIN: [&str; 4] = [
     "secrets",
 ];
 
+/// Stored kinds that no quota counts.
+const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
+
+/// Returns true for kinds that no quota counts.
+pub(crate) fn is_ignored(group: &str, plural: &str) -> bool {
+    IGNORED.contains(&(group, plural))
+}
+
 /// Counts the objects of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Evaluator<'a> {
@@ -86,15 +94,18 @@ impl<'a> Evaluator<'a> {
         match self {
             Self::Pods => pod::is_in(scope, object),
             Self::Claims if scope.name == "VolumeAttributesClass" => {
-                let class = |at: &Value| at.as_str().unwrap_or_default().to_owned();
                 let (spec, status) = (&object["spec"], &object["status"]);
-                [
-                    class(&spec["volumeAttributesClassName"]),
-                    class(&status["currentVolumeAttributesClassName"]),
-                    class(&status["modifyVolumeStatus"]["targetVolumeAttributesClassName"]),
-                ]
-                .iter()
-                .any(|class| scope.selects(class))
+                let classes = [
+                    &spec["volumeAttributesClassName"],
+                    &status["currentVolumeAttributesClassName"],
+                    &status["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
+                ];
+                let named = classes.into_iter().filter_map(Value::as_str);
+                let mut named = named.filter(|class| !class.is_empty()).peekable();
+                match named.peek() {
+                    None => scope.selects(""),
+                    Some(_) => named.any(|class| scope.selects(class)),
+                }
             }
             _ => false,
         }
@@ -149,13 +160,19 @@ fn service_ports(spec: &Value) -> (usize, usize) {
     }
 }
 
-fn claim_usage(claim: &Value) -> Amounts {
-    let mut usage = Amounts::new();
+/// Returns the storage class of a claim, or an empty string. The annotation that named it before the
+/// field existed comes first.
+pub(crate) fn claim_class(claim: &Value) -> &str {
     let legacy = &claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     let class = legacy
         .as_str()
         .or(claim["spec"]["storageClassName"].as_str());
-    let class = class.unwrap_or_default();
+    class.unwrap_or_default()
+}
+
+fn claim_usage(claim: &Value) -> Amounts {
+    let mut usage = Amounts::new();
+    let class = claim_class(claim);
     let mut charge = |resource: &str, amount: Amount| {
         usage.insert(resource.to_owned(), amount);
         if !class.is_empty() {

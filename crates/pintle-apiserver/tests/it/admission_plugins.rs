@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use crate::support::*;
+use crate::support::{
+    tls::{certificate, signing_request},
+    *,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use pintle_apiserver::{ApiServer, Clock};
 use serde_json::{Value, json};
@@ -358,15 +361,9 @@ async fn pod_gets_the_overhead_and_node_selector_of_its_runtime() {
     );
 }
 
-/// A request in PEM whose subject is this organization.
+/// A request in PEM whose subject has this organization.
 fn request(organization: &str) -> String {
-    let mut der = vec![0x06, 0x03, 0x55, 0x04, 0x0a, 0x0c];
-    der.push(u8::try_from(organization.len()).unwrap());
-    der.extend_from_slice(organization.as_bytes());
-    let body = STANDARD.encode(der);
-    STANDARD.encode(format!(
-        "-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"
-    ))
+    STANDARD.encode(signing_request("jane", organization))
 }
 
 /// Proves objects/admission.
@@ -413,7 +410,7 @@ async fn approval_and_signing_need_rights_to_the_signer() {
     );
     let boss = http_as(&server, "boss");
     assert_eq!(boss.merge(&path, &approval).await.0, 200);
-    let signed = json!({"status": {"certificate": STANDARD.encode("x")}});
+    let signed = json!({"status": {"certificate": STANDARD.encode(certificate())}});
     let (code, status) = boss.merge(&format!("{REQUESTS}/c/status"), &signed).await;
     assert_eq!(code, 403, "{status}");
     assert!(
@@ -423,4 +420,224 @@ async fn approval_and_signing_need_rights_to_the_signer() {
             .contains("not permitted to sign"),
         "{status}"
     );
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn mirror_pods_reference_neither_accounts_nor_secrets() {
+    let server = server();
+    let http = http(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    created(&http, accounts, &json!({"metadata": {"name": "s"}})).await;
+    let mirror = |spec: Value| {
+        let mut pod = pod("p");
+        pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        pod
+    };
+    let token = json!({"sources": [{"serviceAccountToken": {"path": "token"}}]});
+    let published = json!({"driver": "d", "nodePublishSecretRef": {"name": "x"}});
+    let from = json!([{"name": "c", "image": "x", "envFrom": [{"secretRef": {"name": "x"}}]}]);
+    for (spec, why) in [
+        (
+            json!({"serviceAccountName": "s"}),
+            "may not reference service accounts",
+        ),
+        (
+            json!({"imagePullSecrets": [{"name": "x"}]}),
+            "may not reference secrets",
+        ),
+        (json!({"containers": from}), "may not reference secrets"),
+        (
+            json!({"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}),
+            "may not reference secrets",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "csi": published}]}),
+            "may not reference secrets",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "projected": token}]}),
+            "may not use ServiceAccountToken volume projections",
+        ),
+    ] {
+        assert_eq!(
+            refused(&http, PODS, &mirror(spec)).await,
+            format!("pods \"p\" is forbidden: a mirror pod {why}")
+        );
+    }
+    let made = created(&http, PODS, &mirror(json!({}))).await;
+    assert_eq!(made["spec"].get("serviceAccountName"), None);
+}
+
+/// Proves objects/admission.
+#[tokio::test(start_paused = true)]
+async fn pods_use_only_the_secrets_of_an_enforcing_account() {
+    let server = server();
+    let http = http(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"metadata": {"name": "s", "annotations":
+            {"kubernetes.io/enforce-mountable-secrets": "T"}},
+        "secrets": [{"name": "own"}], "imagePullSecrets": [{"name": "pull"}],
+        "automountServiceAccountToken": false});
+    // Go's ParseBool knows more than "true".
+    for value in ["1", "t", "TRUE", "True", "true", "T"] {
+        let mut account = account.clone();
+        account["metadata"]["name"] = format!("s{}", value.to_lowercase()).into();
+        account["metadata"]["annotations"]["kubernetes.io/enforce-mountable-secrets"] =
+            value.into();
+        http.post(accounts, &account).await;
+    }
+    created(&http, accounts, &account).await;
+    let under = |account: &str, spec: Value| {
+        let mut pod = pod("p");
+        pod["spec"]["serviceAccountName"] = account.into();
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        pod
+    };
+    let from = |secret: &str| json!([{"name": "c", "image": "x", "envFrom": [{"secretRef": {"name": secret}}]}]);
+    let variable = |secret: &str| {
+        json!([{"name": "c", "image": "x", "env": [{"name": "V",
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]}])
+    };
+    let volume = |secret: &str| json!([{"name": "v", "secret": {"secretName": secret}}]);
+    let main = json!([{"name": "m", "image": "x"}]);
+    let with_init = |init: Value| json!({"initContainers": init, "containers": main.clone()});
+    for (spec, what) in [
+        (
+            json!({"volumes": volume("x")}),
+            "volume with secret.secretName=\"x\"",
+        ),
+        (
+            json!({"containers": from("x")}),
+            "container c with envFrom referencing secret.secretName=\"x\"",
+        ),
+        (
+            with_init(from("x")),
+            "init container c with envFrom referencing secret.secretName=\"x\"",
+        ),
+        (
+            json!({"containers": variable("x")}),
+            "container c with envVar V referencing secret.secretName=\"x\"",
+        ),
+        (
+            with_init(variable("x")),
+            "init container c with envVar V referencing secret.secretName=\"x\"",
+        ),
+    ] {
+        for account in ["s", "s1", "st", "strue"] {
+            assert_eq!(
+                refused(&http, PODS, &under(account, spec.clone())).await,
+                format!(
+                    "pods \"p\" is forbidden: {what} is not allowed because service account {account} does not reference that secret"
+                )
+            );
+        }
+    }
+    let pulls = json!({"imagePullSecrets": [{"name": "pull"}, {"name": "x"}]});
+    assert_eq!(
+        refused(&http, PODS, &under("s", pulls)).await,
+        "pods \"p\" is forbidden: imagePullSecrets[1].name=\"x\" is not allowed because service account s does not reference that imagePullSecret"
+    );
+    let own = json!({"containers": from("own"), "volumes": volume("own")});
+    created(&http, PODS, &under("s", own)).await;
+    let debug = |secret: &str| {
+        json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "x",
+            "envFrom": [{"secretRef": {"name": secret}}]}]}})
+    };
+    let path = format!("{PODS}/p/ephemeralcontainers");
+    let (code, status) = http.merge(&path, &debug("x")).await;
+    assert_eq!(
+        (code, status["message"].as_str().unwrap()),
+        (
+            500,
+            "ephemeral container e with envFrom referencing secret.secretName=\"x\" is not allowed because service account s does not reference that secret"
+        )
+    );
+    let (code, status) = http.merge(&path, &debug("own")).await;
+    assert_eq!(code, 200, "{status}");
+}
+
+/// Proves objects/admission.
+#[tokio::test(start_paused = true)]
+async fn secrets_that_a_webhook_adds_are_checked() {
+    let server = server();
+    let http = http(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"metadata": {"name": "s", "annotations":
+        {"kubernetes.io/enforce-mountable-secrets": "true"}}});
+    created(&http, accounts, &account).await;
+    // Changes the Pod in the second round only, after the last mutating plugin has run.
+    let rounds = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let sneaky = pintle_apiserver::Webhook::mutating("a.example.com", move |_| {
+        let round = rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let patch = json!([{"op": "add", "path": "/spec/volumes",
+            "value": [{"name": "v", "secret": {"secretName": "x"}}]}]);
+        let patch = if round == 0 { json!([]) } else { patch };
+        async move { pintle_apiserver::AdmissionResponse::allow().patch(patch) }
+    })
+    .rule(["CREATE"], [""], ["v1"], ["pods"])
+    .field("reinvocationPolicy", json!("IfNeeded"));
+    let label = pintle_apiserver::Webhook::mutating("b.example.com", |_| async {
+        pintle_apiserver::AdmissionResponse::allow()
+            .patch(json!([{"op": "add", "path": "/metadata/labels", "value": {"b": "b"}}]))
+    })
+    .rule(["CREATE"], [""], ["v1"], ["pods"]);
+    let _sneaky = server.register_webhook(&sneaky).unwrap();
+    let _label = server.register_webhook(&label).unwrap();
+    let mut wants = pod("p");
+    wants["spec"]["serviceAccountName"] = "s".into();
+    wants["spec"]["automountServiceAccountToken"] = false.into();
+    assert_eq!(
+        refused(&http, PODS, &wants).await,
+        "pods \"p\" is forbidden: volume with secret.secretName=\"x\" is not allowed because service account s does not reference that secret"
+    );
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn tolerations_of_a_runtime_are_merged() {
+    let server = server();
+    let http = http(&server);
+    let exists = |key: &str| json!({"key": key, "operator": "Exists"});
+    let equal = |key: &str| json!({"key": key, "operator": "Equal", "value": "v"});
+    let class = json!({"metadata": {"name": "vm"}, "handler": "vm",
+        "scheduling": {"tolerations": [equal("a"), exists("b"), exists("c")]}});
+    created(&http, RUNTIMES, &class).await;
+    let mut wants = pod("p");
+    wants["spec"]["runtimeClassName"] = "vm".into();
+    wants["spec"]["tolerations"] = json!([exists("a"), equal("b"), exists("c")]);
+    let admitted = created(&http, PODS, &wants).await;
+    let tolerations = admitted["spec"]["tolerations"].as_array().unwrap();
+    let own = tolerations.iter().filter(|toleration| {
+        let key = toleration["key"].as_str().unwrap_or_default();
+        key.len() == 1
+    });
+    let own: Vec<&Value> = own.collect();
+    assert_eq!(own, [&exists("a"), &exists("c"), &exists("b")]);
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn claim_that_names_its_class_in_an_annotation_can_grow() {
+    let server = server();
+    let http = http(&server);
+    let class = json!({"metadata": {"name": "grows"}, "provisioner": "x",
+        "allowVolumeExpansion": true});
+    created(&http, STORAGE, &class).await;
+    let claim = json!({"metadata": {"name": "c", "annotations":
+            {"volume.beta.kubernetes.io/storage-class": "grows"}},
+        "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    created(&http, CLAIMS, &claim).await;
+    let path = format!("{CLAIMS}/c");
+    let bound = json!({"status": {"phase": "Bound"}});
+    http.merge(&format!("{path}/status"), &bound).await;
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let (code, status) = http.merge(&path, &larger).await;
+    assert_eq!(code, 200, "{status}");
 }

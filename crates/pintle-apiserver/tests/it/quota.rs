@@ -393,3 +393,155 @@ async fn limit_range_refuses_what_is_outside() {
         )
     );
 }
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn quantities_with_many_digits_are_charged() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"requests.storage": "10Gi", "requests.cpu": "1",
+        "requests.ephemeral-storage": "1Gi"});
+    quota(&http, "q", &json!({"hard": hard})).await;
+    let claim = |size: &str| {
+        json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}}}})
+    };
+    let claims = format!("{V1}/persistentvolumeclaims");
+    for size in [
+        "10000000000000000000",
+        "100000000000.00000000",
+        "99999999999999999999999999999999999999999999",
+        "10E",
+        "9e30",
+        "8Ei",
+    ] {
+        let (code, status) = http.post(&claims, &claim(size)).await;
+        assert_eq!(code, 403, "{size}: {status}");
+        assert!(message(&status).contains("exceeded quota: q, requested: requests.storage="));
+    }
+    created(&http, &claims, &claim("1073741824.00000000000000000000")).await;
+    assert_eq!(used(&http, "q").await["requests.storage"], "1073741824");
+    let small = json!({"requests": {"cpu": "0.1000000000000000000", "ephemeral-storage": "1"}});
+    created(&http, PODS, &pod("p", &small)).await;
+    assert_eq!(used(&http, "q").await["requests.cpu"], "100m");
+    let large = json!({"requests": {"cpu": "1m", "ephemeral-storage": "10000000000000000000"}});
+    assert_eq!(http.post(PODS, &pod("q", &large)).await.0, 403);
+    // A limit with as many digits is one, too.
+    let hard = json!({"requests.storage": "10000000000000000000"});
+    quota(&http, "large", &json!({"hard": hard})).await;
+    let mut small = claim("1Gi");
+    small["metadata"]["name"] = "d".into();
+    created(&http, &claims, &small).await;
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_ignores_the_overhead_of_a_runtime() {
+    let server = server();
+    let http = http(&server);
+    let class = json!({"metadata": {"name": "vm"}, "handler": "vm",
+        "overhead": {"podFixed": {"cpu": "250m"}}});
+    created(&http, "/apis/node.k8s.io/v1/runtimeclasses", &class).await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "1"}}]}});
+    created(&http, RANGES, &range).await;
+    let cpu = |amount: &str| {
+        let mut pod = pod(
+            "p",
+            &json!({"requests": {"cpu": amount}, "limits": {"cpu": "1"}}),
+        );
+        pod["spec"]["runtimeClassName"] = "vm".into();
+        pod
+    };
+    let (code, status) = http.post(PODS, &cpu("800m")).await;
+    assert_eq!(code, 403, "{status}");
+    assert_eq!(
+        message(&status),
+        "pods \"p\" is forbidden: minimum cpu usage per Pod is 1, but request is 800m"
+    );
+    created(&http, PODS, &cpu("1")).await;
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn claims_count_by_the_attribute_classes_they_name() {
+    let server = server();
+    let http = http(&server);
+    let scoped = |operator: &str, values: &Value| {
+        json!({"hard": {"persistentvolumeclaims": "0"}, "scopeSelector": {"matchExpressions": [
+            {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}]}})
+    };
+    quota(&http, "others", &scoped("NotIn", &json!(["gold"]))).await;
+    let claims = format!("{V1}/persistentvolumeclaims");
+    let claim = |name: &str, class: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "volumeAttributesClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    created(&http, &claims, &claim("a", "gold")).await;
+    assert_eq!(http.post(&claims, &claim("b", "silver")).await.0, 403);
+    http.delete(&format!("{QUOTAS}/others")).await;
+    quota(&http, "none", &scoped("DoesNotExist", &json!([]))).await;
+    created(&http, &claims, &claim("b", "silver")).await;
+    let mut plain = claim("c", "");
+    plain["spec"]
+        .as_object_mut()
+        .unwrap()
+        .remove("volumeAttributesClassName");
+    assert_eq!(http.post(&claims, &plain).await.0, 403);
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn events_count_towards_no_quota() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"count/events": "0", "count/events.events.k8s.io": "0"});
+    quota(&http, "q", &json!({"hard": hard})).await;
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}});
+    created(&http, &format!("{V1}/events"), &event).await;
+    let counted = pintle_apiserver::quota::Quota::new(&json!({"hard": hard}));
+    assert!(counted.kinds().is_empty());
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn pods_are_charged_for_what_they_still_hold() {
+    let server = server();
+    let http = http(&server);
+    quota(
+        &http,
+        "q",
+        &json!({"hard": {"requests.cpu": "2", "limits.cpu": "2"}}),
+    )
+    .await;
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}, "limits": {"cpu": amount}});
+    created(&http, PODS, &pod("p", &cpu("2"))).await;
+    let running = json!({"status": {"phase": "Running", "containerStatuses": [{"name": "c",
+        "image": "x", "imageID": "", "ready": true, "restartCount": 0,
+        "resources": cpu("2"), "allocatedResources": {"cpu": "2"}}]}});
+    let (code, status) = http.merge(&format!("{PODS}/p/status"), &running).await;
+    assert_eq!(code, 200, "{status}");
+    let resize = |amount: &str| json!({"spec": {"containers": [{"name": "c", "image": "x", "resources": cpu(amount)}]}});
+    let path = format!("{PODS}/p/resize");
+    let (code, status) = http.merge(&path, &resize("1")).await;
+    assert_eq!(code, 200, "{status}");
+    // Until the kubelet has resized it, it counts as before.
+    let (_, pod) = http.get(&format!("{PODS}/p")).await;
+    let counted = pintle_apiserver::quota::Quota::new(&json!({"hard": {"requests.cpu": "2",
+        "limits.cpu": "2"}}));
+    let objects = [&pod];
+    let used = |pod: &[&Value]| counted.used(&[("", "pods", pod)], jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(used(&objects)["requests.cpu"], "2");
+    assert_eq!(used(&objects)["limits.cpu"], "2");
+    let (code, status) = http.merge(&path, &resize("2")).await;
+    assert_eq!(code, 200, "{status}");
+    let (code, status) = http.merge(&path, &resize("3")).await;
+    assert_eq!(code, 403, "{status}");
+    // A size that the node cannot have is not held.
+    let mut infeasible = pod.clone();
+    infeasible["spec"]["containers"][0]["resources"] = cpu("3");
+    infeasible["status"]["conditions"] =
+        json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+    assert_eq!(used(&[&infeasible])["requests.cpu"], "2");
+}

@@ -7,7 +7,7 @@ use crate::{
     admission::{Operation, Plugin, Request, Verdict, verdict},
     api::Api,
     meta::Tree,
-    quota::amounts,
+    quota::{amounts, claim_class},
 };
 
 #[derive(Debug)]
@@ -49,14 +49,10 @@ fn problem(api: &Api, new: &Value, old: &Value) -> Option<&'static str> {
     if old["status"]["phase"] != "Bound" {
         return Some("Only bound persistent volume claims can be expanded");
     }
-    let class = |claim: &Value| {
-        claim["spec"]["storageClassName"]
-            .as_str()
-            .map(str::to_owned)
-    };
-    let name = class(new).filter(|name| !name.is_empty() && class(old).as_ref() == Some(name));
-    let found =
-        name.and_then(|name| cluster_object(api, "storage.k8s.io", "storageclasses", &name));
+    let name = claim_class(new);
+    let found = (!name.is_empty() && name == claim_class(old))
+        .then(|| cluster_object(api, "storage.k8s.io", "storageclasses", name))
+        .flatten();
     if found.is_some_and(|class| class["allowVolumeExpansion"] == true) {
         return None;
     }

@@ -19,7 +19,7 @@ pub(crate) struct DefaultClass {
     classes: (&'static str, &'static str),
     /// The field of the spec that names the class.
     field: &'static str,
-    /// An annotation that did before there was a field.
+    /// The annotation that named the class before the field existed.
     legacy: &'static str,
     /// The annotations that mark a default, with the value `true`.
     marks: &'static [&'static str],

@@ -7,7 +7,7 @@ use crate::{
     admission::{Operation, Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
     meta::{self, Tree},
-    quota::{Amounts, amounts, pod_limits, pod_requests},
+    quota::{Amounts, amounts, specified_by_pod},
     schema::typed::quantity::Amount,
 };
 
@@ -173,7 +173,8 @@ fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
         }
     }
     for limit in limits(range, "Pod") {
-        compare(limit, &pod_requests(spec), &pod_limits(spec), &mut errors);
+        let total = |which: &str| specified_by_pod(spec, which);
+        compare(limit, &total("requests"), &total("limits"), &mut errors);
     }
     dedupe(errors)
 }

@@ -20,7 +20,7 @@ use crate::{
         write::{Attributes, Managers, Part},
     },
     meta::{self, Tree},
-    quota::{Amounts, Evaluator, Scope, amounts, pretty, unmet_by_pod},
+    quota::{Amounts, Evaluator, Scope, amounts, is_ignored, pretty, unmet_by_pod},
 };
 
 #[derive(Debug)]
@@ -35,7 +35,11 @@ impl Plugin for ResourceQuota {
         if request.namespace.is_none() || !request.resource.namespaced {
             return false;
         }
-        let evaluator = Evaluator::of(&request.resource.group, &request.resource.plural);
+        let (group, plural) = (&request.resource.group, &request.resource.plural);
+        if is_ignored(group, plural) {
+            return false;
+        }
+        let evaluator = Evaluator::of(group, plural);
         let counts = match (evaluator, request.sub, request.operation) {
             (_, "", Operation::Create) => request.exchanged.is_none(),
             (Evaluator::Pods, "" | "resize", Operation::Update)
@@ -205,7 +209,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
         };
         match update(api, namespace, name, &charge).await {
             Ok(()) => paid.push((name, delta)),
-            // It was deleted meanwhile and limits nothing any more.
+            // The quota has been deleted, so it no longer limits anything.
             Err(error) if error.is_missing() => {}
             Err(error) => {
                 for (name, delta) in paid {

@@ -103,18 +103,54 @@ fn set(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError>
         }
         spec["nodeSelector"][key] = value.clone();
     }
-    let tolerations = class["scheduling"]["tolerations"].as_array();
-    for toleration in tolerations.into_iter().flatten() {
-        if !spec["tolerations"].is_array() {
-            spec["tolerations"] = json!([]);
-        }
-        if let Some(own) = spec["tolerations"].as_array_mut()
-            && !own.contains(toleration)
-        {
-            own.push(toleration.clone());
-        }
+    if let Some(tolerations) = class["scheduling"]["tolerations"].as_array()
+        && !tolerations.is_empty()
+    {
+        let own = spec["tolerations"].as_array().cloned().unwrap_or_default();
+        spec["tolerations"] = merged(own, tolerations).into();
     }
     Ok(())
+}
+
+/// Merges two lists of tolerations. Of those where one covers the other, only that one is kept.
+fn merged(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
+    all.extend_from_slice(more);
+    let mut merged: Vec<Value> = Vec::new();
+    for (i, one) in all.iter().enumerate() {
+        // Of equal ones, the first is kept.
+        let mut later = all[i + 1..].iter().filter(|other| *other != one);
+        if !merged.iter().any(|other| covers(other, one)) && !later.any(|other| covers(other, one))
+        {
+            merged.push(one.clone());
+        }
+    }
+    merged
+}
+
+/// Returns true if a toleration tolerates everything that another does.
+fn covers(wide: &Value, narrow: &Value) -> bool {
+    let text = |toleration: &Value, field: &str| -> String {
+        toleration[field].as_str().unwrap_or_default().to_owned()
+    };
+    let same = |field: &str| text(wide, field) == text(narrow, field);
+    let (operator, effect) = (text(wide, "operator"), text(wide, "effect"));
+    let exists = operator == "Exists";
+    if wide == narrow {
+        return true;
+    }
+    let any_key = exists && text(wide, "key").is_empty();
+    let ends_sooner = effect == "NoExecute"
+        && wide["tolerationSeconds"].as_i64().is_some_and(|seconds| {
+            let other = narrow["tolerationSeconds"].as_i64();
+            other.is_none_or(|other| other > seconds)
+        });
+    if !(same("key") || any_key) || !(same("effect") || effect.is_empty()) || ends_sooner {
+        return false;
+    }
+    match operator.as_str() {
+        "Equal" | "" => text(narrow, "operator") == "Equal" && same("value"),
+        _ => exists,
+    }
 }
 
 fn check(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {

@@ -25,6 +25,18 @@ const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Limits the secrets of a Pod to those of its account.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+/// The subresource that adds containers to a running Pod.
+const EPHEMERAL: &str = "ephemeralcontainers";
+/// The sources of volumes that name a secret in their `secretRef`.
+const SECRET_REFS: [&str; 7] = [
+    "cephfs",
+    "cinder",
+    "flexVolume",
+    "iscsi",
+    "rbd",
+    "scaleIO",
+    "storageos",
+];
 
 #[derive(Debug)]
 pub(crate) struct ServiceAccount;
@@ -44,18 +56,44 @@ impl Plugin for ServiceAccount {
         request: &'a Request<'a>,
         object: Option<&'a mut Tree>,
     ) -> Verdict<'a> {
-        verdict(match object {
-            Some(pod) => admit(api, request, pod),
-            None => Ok(()),
-        })
+        verdict(object.map_or(Ok(()), |pod| {
+            complete(api, request, pod)?;
+            check(api, request, pod)
+        }))
+    }
+
+    fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
+        let debugs = request.operation == Operation::Update
+            && request.sub == EPHEMERAL
+            && request.is_for("", "pods");
+        debugs || self.admits(api, request)
+    }
+
+    /// Checks again what webhooks may have changed.
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        verdict(object.map_or(Ok(()), |pod| match request.sub {
+            EPHEMERAL => check_ephemeral(api, request, pod),
+            _ => check(api, request, pod),
+        }))
     }
 }
 
-fn admit(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+fn is_mirror(pod: &Tree) -> bool {
     let annotations = pod.get("metadata").and_then(|m| m.get("annotations"));
-    if annotations.is_some_and(|all| !all[MIRROR].is_null()) {
-        return Ok(());
-    }
+    annotations.is_some_and(|all| !all[MIRROR].is_null())
+}
+
+/// Returns the account of a Pod. `None` if the Pod is admitted without one.
+fn account(
+    api: &Api,
+    request: &Request<'_>,
+    pod: &Tree,
+) -> Result<Option<(String, Value)>, ApiError> {
     let namespace = request.namespace.unwrap_or_default();
     let spec = pod.get("spec").unwrap_or(&Value::Null);
     let name = match spec["serviceAccountName"].as_str() {
@@ -64,28 +102,33 @@ fn admit(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiErro
     };
     let collection = api.registry.builtin_collection("", "serviceaccounts");
     let key = key_of(Some(namespace), &name);
-    let Some(account) = collection.and_then(|collection| api.store.get(collection, &key)) else {
-        if name == DEFAULT {
-            return Ok(());
+    match collection.and_then(|collection| api.store.get(collection, &key)) {
+        Some(account) => Ok(Some((name, Value::Object(account.decode())))),
+        None if name == DEFAULT => Ok(None),
+        None => {
+            let why = format!(
+                "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
+            );
+            Err(refused(request, Some(pod), &why))
         }
-        let why = format!(
-            "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
-        );
-        return Err(refused(request, Some(pod), &why));
-    };
-    let account = Value::Object(account.decode());
-    if account["metadata"]["annotations"][ENFORCE] == "true"
-        && let Some(why) = unmountable(spec, &account, &name)
-    {
-        return Err(refused(request, Some(pod), &why));
     }
-    let automount = &spec["automountServiceAccountToken"];
-    let automount = automount
-        .as_bool()
-        .or(account["automountServiceAccountToken"].as_bool());
+}
+
+/// Sets the account of a Pod, its token and its image pull secrets.
+fn complete(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+    if is_mirror(pod) {
+        return Ok(());
+    }
+    let Some((name, account)) = account(api, request, pod)? else {
+        return Ok(());
+    };
     let Some(Value::Object(spec)) = pod.get_mut("spec") else {
         return Ok(());
     };
+    let automount = spec.get("automountServiceAccountToken");
+    let automount = automount
+        .and_then(Value::as_bool)
+        .or(account["automountServiceAccountToken"].as_bool());
     for field in ["serviceAccountName", "serviceAccount"] {
         spec.insert(field.into(), name.clone().into());
     }
@@ -98,6 +141,97 @@ fn admit(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiErro
         spec.insert("imagePullSecrets".into(), pulls.clone());
     }
     Ok(())
+}
+
+/// Checks that a new Pod uses only what its account allows.
+fn check(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let why = if is_mirror(pod) {
+        mirror_problem(spec).map(str::to_owned)
+    } else {
+        let account = account(api, request, pod)?;
+        let account = account.filter(|(_, account)| is_enforced(account));
+        account.and_then(|(name, account)| unmountable(spec, &account, &name))
+    };
+    why.map_or(Ok(()), |why| Err(refused(request, Some(pod), &why)))
+}
+
+/// Checks that ephemeral containers use only the secrets of the Pod's account.
+fn check_ephemeral(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
+    let Some((name, account)) = account(api, request, pod)? else {
+        return Ok(());
+    };
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let foreign = is_enforced(&account)
+        .then(|| unlisted_secret(spec, "ephemeralContainers", &account))
+        .flatten();
+    // Upstream answers with a plain error here, which is a 500.
+    foreign.map_or(Ok(()), |what| {
+        let why = not_referenced(&format!("ephemeral {what}"), &name);
+        Err(ApiError::new(500, "", why))
+    })
+}
+
+/// Returns true if the account limits Pods to its own secrets. The annotation is what Go parses as
+/// true.
+fn is_enforced(account: &Value) -> bool {
+    let value = account["metadata"]["annotations"][ENFORCE].as_str();
+    matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// Returns what a mirror Pod uses that no mirror Pod may use.
+fn mirror_problem(spec: &Value) -> Option<&'static str> {
+    if !matches!(spec["serviceAccountName"].as_str(), None | Some("")) {
+        return Some("a mirror pod may not reference service accounts");
+    }
+    if references_secret(spec) {
+        return Some("a mirror pod may not reference secrets");
+    }
+    let sources = list(&spec["volumes"]).flat_map(|volume| list(&volume["projected"]["sources"]));
+    let mut tokens = sources.filter(|source| source["serviceAccountToken"].is_object());
+    tokens
+        .next()
+        .map(|_| "a mirror pod may not use ServiceAccountToken volume projections")
+}
+
+/// Returns true if a Pod refers to a secret anywhere.
+fn references_secret(spec: &Value) -> bool {
+    let named = |name: &Value| name.as_str().is_some_and(|name| !name.is_empty());
+    let containers = ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(|which| list(&spec[which]));
+    let in_containers = containers
+        .flat_map(container_secrets)
+        .any(|(_, name)| !name.is_empty());
+    let in_volumes = list(&spec["volumes"]).any(|volume| {
+        named(&volume["secret"]["secretName"])
+            || named(&volume["azureFile"]["secretName"])
+            || named(&volume["csi"]["nodePublishSecretRef"]["name"])
+            || SECRET_REFS
+                .iter()
+                .any(|source| named(&volume[*source]["secretRef"]["name"]))
+            || list(&volume["projected"]["sources"]).any(|source| named(&source["secret"]["name"]))
+    });
+    list(&spec["imagePullSecrets"]).any(|pull| named(&pull["name"])) || in_containers || in_volumes
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Returns the secrets in a container's environment, with what refers to each.
+fn container_secrets(container: &Value) -> impl Iterator<Item = (String, &str)> {
+    let variables = list(&container["env"]).filter_map(|variable| {
+        let secret = variable["valueFrom"]["secretKeyRef"].as_object()?;
+        let name = variable["name"].as_str().unwrap_or_default();
+        Some((format!("envVar {name}"), secret.get("name")))
+    });
+    let sources = list(&container["envFrom"]).filter_map(|source| {
+        let secret = source["secretRef"].as_object()?;
+        Some(("envFrom".to_owned(), secret.get("name")))
+    });
+    let secrets = variables.chain(sources);
+    secrets.map(|(what, name)| (what, name.and_then(Value::as_str).unwrap_or_default()))
 }
 
 /// Mounts a token in every container that mounts nothing in its place.
@@ -150,44 +284,47 @@ fn mount_token(api: &Api, spec: &mut Tree) {
 
 /// Returns which secret a Pod may not use under this account.
 fn unmountable(spec: &Value, account: &Value, name: &str) -> Option<String> {
-    let listed = |list: &str, secret: &str| {
-        let list = account[list].as_array().into_iter().flatten();
-        list.into_iter().any(|entry| entry["name"] == secret)
-    };
-    let refuse = |what: String| {
-        Some(format!(
-            "{what} is not allowed because service account {name} does not reference that secret"
-        ))
-    };
-    for volume in spec["volumes"].as_array().into_iter().flatten() {
-        let secret = volume["secret"]["secretName"].as_str();
-        if let Some(secret) = secret.filter(|secret| !listed("secrets", secret)) {
-            return refuse(format!("volume with secret.secretName={secret:?}"));
-        }
+    let volumes = list(&spec["volumes"]).filter(|volume| volume["secret"].is_object());
+    let mut volumes =
+        volumes.map(|volume| volume["secret"]["secretName"].as_str().unwrap_or_default());
+    let foreign = volumes
+        .find(|secret| !lists(account, "secrets", secret))
+        .map(|secret| format!("volume with secret.secretName={secret:?}"))
+        .or_else(|| {
+            let what = unlisted_secret(spec, "initContainers", account)?;
+            Some(format!("init {what}"))
+        })
+        .or_else(|| unlisted_secret(spec, "containers", account));
+    if let Some(what) = foreign {
+        return Some(not_referenced(&what, name));
     }
-    for list in ["initContainers", "containers"] {
-        for container in spec[list].as_array().into_iter().flatten() {
-            let called = container["name"].as_str().unwrap_or_default();
-            let init = if list == "containers" { "" } else { "init " };
-            for variable in container["env"].as_array().into_iter().flatten() {
-                let reference = &variable["valueFrom"]["secretKeyRef"]["name"];
-                if let Some(secret) = reference.as_str().filter(|s| !listed("secrets", s)) {
-                    let variable = variable["name"].as_str().unwrap_or_default();
-                    return refuse(format!(
-                        "{init}container {called} with envVar {variable} referencing secret.secretName={secret:?}"
-                    ));
-                }
-            }
-        }
-    }
-    let pulls = spec["imagePullSecrets"].as_array().into_iter().flatten();
-    for (i, pull) in pulls.enumerate() {
-        let secret = pull["name"].as_str().unwrap_or_default();
-        if !listed("imagePullSecrets", secret) {
-            return Some(format!(
-                "imagePullSecrets[{i}].name={secret:?} is not allowed because service account {name} does not reference that imagePullSecret"
-            ));
-        }
-    }
-    None
+    let mut pulls = list(&spec["imagePullSecrets"])
+        .map(|pull| pull["name"].as_str().unwrap_or_default())
+        .enumerate();
+    let (i, secret) = pulls.find(|(_, secret)| !lists(account, "imagePullSecrets", secret))?;
+    Some(format!(
+        "imagePullSecrets[{i}].name={secret:?} is not allowed because service account {name} does not reference that imagePullSecret"
+    ))
+}
+
+fn lists(account: &Value, which: &str, secret: &str) -> bool {
+    list(&account[which]).any(|entry| entry["name"] == secret)
+}
+
+/// Returns the first container that refers to a secret that the account does not list.
+fn unlisted_secret(spec: &Value, which: &str, account: &Value) -> Option<String> {
+    let all = list(&spec[which])
+        .flat_map(|container| container_secrets(container).map(move |found| (container, found)));
+    let mut foreign = all.filter(|(_, (_, secret))| !lists(account, "secrets", secret));
+    let (container, (what, secret)) = foreign.next()?;
+    let container = container["name"].as_str().unwrap_or_default();
+    Some(format!(
+        "container {container} with {what} referencing secret.secretName={secret:?}"
+    ))
+}
+
+fn not_referenced(what: &str, account: &str) -> String {
+    format!(
+        "{what} is not allowed because service account {account} does not reference that secret"
+    )
 }

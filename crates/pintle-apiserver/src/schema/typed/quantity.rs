@@ -87,33 +87,49 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(format!("{sign}{body}"))
 }
 
-/// Returns true if `one` is less than `other`, and `None` if either is invalid or too large to
-/// compare.
+/// Returns true if `one` is less than `other`, and `None` if either is invalid.
 pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
     Some(nanos(one)? < nanos(other)?)
 }
 
-/// Returns a quantity in billionths.
+/// Returns a quantity in billionths, rounded away from zero. Quantities beyond what 128 bits hold
+/// are as large as possible. `None` if the text is no quantity.
 fn nanos(text: &str) -> Option<i128> {
     let parts = Parts::of(text.trim()).ok()?;
     let (format, exponent) = suffix(parts.suffix)?;
-    let digits = [parts.whole, parts.fraction].concat();
-    if digits.len() > MAX_DIGITS {
-        return None;
-    }
-    let number: i128 = digits.parse().ok()?;
-    let fraction = i32::try_from(parts.fraction.len()).ok()?;
-    let (number, scale) = match format {
-        Format::Binary => (number.checked_shl(exponent.unsigned_abs())?, 9 - fraction),
-        _ => (number, exponent - fraction + 9),
+    let fraction = parts.fraction.trim_end_matches('0');
+    // What follows counts less than a billionth.
+    let kept = match format {
+        Format::Binary => MAX_DIGITS,
+        _ => usize::try_from(exponent.saturating_sub(NANO)).unwrap_or(0),
     };
-    let power = 10_i128.checked_pow(scale.unsigned_abs())?;
-    let nanos = if scale < 0 {
-        number / power
-    } else {
-        number.checked_mul(power)?
-    };
+    let (fraction, cut) = fraction.split_at_checked(kept).unwrap_or((fraction, ""));
+    let digits = [parts.whole, fraction].concat();
+    let nanos = scaled(&digits, format, exponent, fraction.len()).unwrap_or(i128::MAX);
+    let nanos = nanos.saturating_add(i128::from(!cut.is_empty()));
     Some(if parts.negative { -nanos } else { nanos })
+}
+
+/// Returns `digits` ÷ 10^`fraction`, times its suffix, in billionths. `None` if it overflows.
+fn scaled(digits: &str, format: Format, exponent: i32, fraction: usize) -> Option<i128> {
+    let number: i128 = digits.parse().ok()?;
+    if number == 0 {
+        return Some(0);
+    }
+    let scale = 9 - i32::try_from(fraction).ok()?;
+    let (number, scale) = match format {
+        Format::Binary => {
+            let unit = 1_i128.checked_shl(exponent.unsigned_abs())?;
+            (number.checked_mul(unit)?, scale)
+        }
+        _ => (number, exponent.saturating_add(scale)),
+    };
+    let power = 10_i128.checked_pow(scale.unsigned_abs());
+    if scale >= 0 {
+        return number.checked_mul(power?);
+    }
+    // A power that overflows is larger than the number.
+    Some(power.map_or(1, |power| number / power + i128::from(number % power != 0)))
 }
 
 /// Returns true for forms that upstream stores unchanged.

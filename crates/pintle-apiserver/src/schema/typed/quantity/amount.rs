@@ -29,8 +29,10 @@ impl Amount {
         }
     }
 
-    /// Parses a quantity. `None` if it is invalid or too large to count with.
+    /// Parses a quantity. One too large to count with is larger than every other: as a request it
+    /// exceeds any limit, and as a limit it never refuses. `None` if the text is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
         let at = text.find(|c: char| c.is_ascii_alphabetic());
         let (format, _) = suffix(at.map_or("", |at| &text[at..]))?;
         Some(Self {
