@@ -4,6 +4,8 @@
 //! it holds every right of the role, or may `bind` that role. Members of `system:masters` may do
 //! both. Checked after mutating admission and before validation, as upstream does.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{
@@ -17,13 +19,16 @@ use crate::{
     meta::Tree,
 };
 
+/// The most rights of one role that are compared with those of its writer, one by one.
+const MAX_PARTS: usize = 200_000;
+
 /// A role or binding that a user wants to write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grants<'a> {
     pub(crate) kind: RbacKind,
     /// Empty for the whole cluster.
     pub(crate) namespace: &'a str,
-    /// The name in the path; empty for a create.
+    /// The name in the path; empty for a POST.
     pub(crate) name: &'a str,
     pub(crate) old: Option<&'a Tree>,
     pub(crate) new: &'a Tree,
@@ -131,10 +136,17 @@ impl Api {
     /// Checks that a user holds every right in `rules`. The error lists those it does not hold.
     fn confirm(&self, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
         let (own, errors) = self.rbac.user_rules(user, namespace);
-        let parts = rules.iter().flat_map(Rule::split);
-        let missing: Vec<Rule> = parts
-            .filter(|part| !own.iter().any(|rule| rule.covers(part)))
-            .collect();
+        let held = |part: &Rule| own.iter().any(|rule| rule.covers(part));
+        let open: Vec<&Rule> = rules.iter().filter(|rule| !held(rule)).collect();
+        let parts = open.iter().map(|rule| rule.parts());
+        if parts.fold(0, usize::saturating_add) > MAX_PARTS {
+            return Err(format!(
+                "user {:?} is attempting to grant too many RBAC permissions to check: more than {MAX_PARTS} combinations of API groups, resources, names and verbs",
+                user.name
+            ));
+        }
+        let parts = open.into_iter().flat_map(Rule::split);
+        let missing: Vec<Rule> = parts.filter(|part| !held(part)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -155,23 +167,25 @@ impl Api {
     }
 }
 
-/// Merges rules that differ only in their verb.
+/// Merges rules of one resource that differ only in their verb.
 fn compact(rules: Vec<Rule>) -> Vec<Rule> {
-    let mut merged: Vec<Rule> = Vec::new();
-    for rule in rules {
-        let same = |other: &&mut Rule| {
-            rule.urls.is_empty()
-                && other.groups == rule.groups
-                && other.resources == rule.resources
-                && other.names == rule.names
-                && other.urls.is_empty()
-        };
-        match merged.iter_mut().find(same) {
-            Some(other) => other.verbs.extend(rule.verbs),
-            None => merged.push(rule),
-        }
+    let (paths, resources): (Vec<Rule>, Vec<Rule>) =
+        rules.into_iter().partition(|rule| !rule.urls.is_empty());
+    let mut merged = BTreeMap::<_, Vec<String>>::new();
+    for rule in resources {
+        let key = (rule.groups, rule.resources, rule.names);
+        merged.entry(key).or_default().extend(rule.verbs);
     }
-    merged
+    let merged = merged
+        .into_iter()
+        .map(|((groups, resources, names), verbs)| Rule {
+            verbs,
+            groups,
+            resources,
+            names,
+            ..Rule::default()
+        });
+    merged.chain(paths).collect()
 }
 
 fn aggregates(role: &Tree) -> bool {

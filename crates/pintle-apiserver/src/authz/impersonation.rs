@@ -29,7 +29,7 @@ const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The extra field that names the node of a service account's Pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// From how many groups or extra values on a right to all of them is tried first.
+/// With this many groups or extra values, the right to all of them is tried first.
 const MANY: usize = 4;
 
 /// The ways to impersonate, in the order in which they are tried.

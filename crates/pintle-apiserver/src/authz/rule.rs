@@ -86,6 +86,16 @@ impl Rule {
         })
     }
 
+    /// Returns how many rules [`split`](Self::split) returns.
+    pub(crate) fn parts(&self) -> usize {
+        let names = self.names.len().max(1);
+        let resources = [self.resources.len(), names, self.verbs.len()];
+        let resources = resources
+            .into_iter()
+            .fold(self.groups.len(), usize::saturating_mul);
+        resources.saturating_add(self.urls.len().saturating_mul(self.verbs.len()))
+    }
+
     /// Splits the rule into rules with one verb, group, resource, name or path each.
     pub(crate) fn split(&self) -> Vec<Self> {
         let one = |text: &str| vec![text.to_owned()];

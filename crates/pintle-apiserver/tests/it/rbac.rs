@@ -778,3 +778,136 @@ async fn every_default_binding_resolves() {
     let (_, local) = http.get(&format!("{RBAC}/roles")).await;
     assert_eq!(names(&local).len(), 7);
 }
+
+/// Proves rbac/escalation.
+#[tokio::test]
+async fn refusal_of_a_large_role_lists_every_right() {
+    let server = server();
+    let admin = http(&server);
+    grant_cluster(&admin, "jane", &escalation_rules(&[])).await;
+    let jane = http_as(&server, "jane");
+    let names = |start: &str, count: usize| -> Vec<String> {
+        (0..count).map(|i| format!("{start}{i}")).collect()
+    };
+    let large = |count: usize| {
+        let rules = json!([{"apiGroups": names("g", count), "resources": names("r", count),
+            "verbs": ["get", "list", "watch", "update"]}]);
+        role("large", &rules)
+    };
+    let (code, status) = jane.post(ROLES, &large(150)).await;
+    assert_eq!(code, 403);
+    let lines: Vec<&str> = message(&status).lines().skip(1).collect();
+    assert_eq!(lines.len(), 150 * 150);
+    let line =
+        "{APIGroups:[\"g0\"], Resources:[\"r0\"], Verbs:[\"get\" \"list\" \"watch\" \"update\"]}";
+    assert_eq!(lines[0], line);
+    // Beyond a bound they are neither compared nor listed.
+    let (code, status) = jane.post(ROLES, &large(400)).await;
+    assert_eq!(code, 403);
+    assert!(message(&status).contains("too many RBAC permissions to check"));
+    // A rule that one of the user's covers needs no comparison of its parts.
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    grant_cluster(&admin, "boss", &everything).await;
+    let (code, status) = http_as(&server, "boss").post(ROLES, &large(400)).await;
+    assert_eq!(code, 201, "{}", message(&status));
+}
+
+/// Proves rbac/escalation.
+#[tokio::test]
+async fn escalate_can_be_limited_to_a_name() {
+    let server = server();
+    let admin = http(&server);
+    let escalate = json!({"apiGroups": ["rbac.authorization.k8s.io"], "verbs": ["escalate"],
+        "resources": ["roles"], "resourceNames": ["x", "y"]});
+    grant_cluster(&admin, "boss", &escalation_rules(&[escalate])).await;
+    let boss = http_as(&server, "boss");
+    let rules = json!([rule(&["get"], &["secrets"])]);
+    let apply = |name: &'static str| {
+        let mut role = role(name, &rules);
+        role["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+        role["kind"] = "Role".into();
+        (format!("{ROLES}/{name}?fieldManager=m"), role.to_string())
+    };
+    for (name, expected) in [("x", 201), ("z", 403)] {
+        let (path, body) = apply(name);
+        let (code, status) = boss
+            .raw("PATCH", &path, "application/apply-patch+yaml", body)
+            .await;
+        assert_eq!(code, expected, "{status}");
+    }
+    let (code, status) = boss.put(&format!("{ROLES}/y"), &role("y", &rules)).await;
+    assert_eq!(code, 201, "{status}");
+    // A POST names nothing in its path.
+    admin.delete(&format!("{ROLES}/x")).await;
+    assert_eq!(boss.post(ROLES, &role("x", &rules)).await.0, 403);
+}
+
+/// Proves rbac/escalation.
+#[tokio::test]
+async fn selectors_of_aggregated_roles_are_validated() {
+    let server = server();
+    let admin = http(&server);
+    let mut aggregated = role("sum", &json!([]));
+    aggregated["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchExpressions": [
+        {"key": "a", "operator": "Bogus"}, {"key": "b", "operator": "In"}]}]});
+    let (code, status) = admin.post(CLUSTER_ROLES, &aggregated).await;
+    assert_eq!(code, 422, "{status}");
+    let at = "aggregationRule.clusterRoleSelectors[0].matchExpressions";
+    assert_eq!(
+        causes(&status),
+        [
+            format!("{at}[0].operator: Invalid value: \"Bogus\": not a valid selector operator"),
+            format!(
+                "{at}[1].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+            ),
+        ]
+    );
+}
+
+/// Proves reviews/answered.
+#[tokio::test]
+async fn selectors_in_access_reviews_are_validated() {
+    let server = server();
+    let http = http(&server);
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let asked = |which: &str, selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods", which: selector}}});
+    let requirement = json!({"key": "a", "operator": "In", "values": ["b"]});
+    let at = "spec.resourceAttributes";
+    for (which, selector, expected) in [
+        (
+            "fieldSelector",
+            json!({"rawSelector": "a=b", "requirements": [requirement]}),
+            format!(
+                "{at}.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements"
+            ),
+        ),
+        (
+            "labelSelector",
+            json!({}),
+            format!(
+                "{at}.labelSelector.requirements: Required value: when {at}.labelSelector is specified, requirements or rawSelector is required"
+            ),
+        ),
+        (
+            "labelSelector",
+            json!({"requirements": [{"key": "a", "operator": "In"}]}),
+            format!(
+                "{at}.labelSelector.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+            ),
+        ),
+        (
+            "fieldSelector",
+            json!({"requirements": [{"operator": "Exists"}]}),
+            format!("{at}.fieldSelector.requirements[0].key: Required value: must be specified"),
+        ),
+    ] {
+        let (code, status) = http.post(path, &asked(which, selector)).await;
+        assert_eq!(code, 422, "{status}");
+        assert_eq!(causes(&status), [expected]);
+    }
+    for which in ["fieldSelector", "labelSelector"] {
+        let valid = json!({"requirements": [requirement]});
+        let (code, status) = http.post(path, &asked(which, valid)).await;
+        assert_eq!(code, 201, "{status}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, absent, items, require, text};
+use super::{Errors, absent, items, require, text, webhooks::selector as label_selector};
 use crate::{
     meta::names::NameRule,
     schema::field::{FieldError, Path},
@@ -54,6 +54,12 @@ pub(super) fn cluster_role(object: &Value, errors: &mut Errors) {
             "aggregationRule.clusterRoleSelectors",
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         ));
+    }
+    let here = Path::At("aggregationRule");
+    let here = here.child("clusterRoleSelectors");
+    let selectors = aggregation["clusterRoleSelectors"].as_array();
+    for (i, selector) in selectors.into_iter().flatten().enumerate() {
+        label_selector(selector, &here.index(i), errors);
     }
 }
 
