@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Request, header};
+use http::{HeaderMap, Request};
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -109,7 +109,8 @@ impl Listener {
         at: Option<LocalAddr>,
         seat: &Seat,
     ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
-        let credentials = request.headers().contains_key(header::AUTHORIZATION);
+        // Other schemes are not known here and do not count as credentials.
+        let credentials = bearer(request.headers()).is_some();
         let user = client.or_else(|| self.bearer(request.headers()));
         let user = match user {
             Some(user) => Ok(user),

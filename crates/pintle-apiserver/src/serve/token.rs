@@ -38,8 +38,9 @@ impl Token {
 /// Returns the bearer token in the headers, valid or not.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    (scheme.eq_ignore_ascii_case("Bearer ") && !token.is_empty()).then_some(token)
+    let mut parts = value.trim().splitn(3, ' ');
+    let (scheme, token) = (parts.next()?, parts.next()?);
+    (scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty()).then_some(token)
 }
 
 impl fmt::Debug for Token {

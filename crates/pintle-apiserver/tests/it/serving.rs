@@ -81,6 +81,27 @@ async fn request_without_a_valid_token_is_refused() {
     }
 }
 
+/// Proves auth/listener.
+#[tokio::test]
+async fn only_bearer_tokens_are_credentials() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    for (credentials, code) in [
+        ("Basic YTpi", 200),
+        ("Bearer", 200),
+        ("Bearer  x", 200),
+        ("bearer wrong", 401),
+        ("Bearer wrong x", 401),
+    ] {
+        let mut config = config(&bound).await;
+        config.auth_info.token = None;
+        let client = Client::try_from(config).unwrap();
+        let request = http::Request::get("/version").header("authorization", credentials);
+        let response = client.send(request.body(kube::client::Body::empty()).unwrap());
+        assert_eq!(response.await.unwrap().status(), code, "{credentials}");
+    }
+}
+
 /// Proves wire/field-order-and-pretty.
 #[tokio::test]
 async fn unauthorized_curl_gets_indented_json() {
