@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Method, Request, header, response::Parts};
 use http_body_util::{BodyExt, Full, Limited};
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -27,6 +27,26 @@ pub(crate) struct Sent<'a> {
     pub(crate) timeout: Duration,
     /// Bounds the number of concurrent calls.
     pub(crate) calls: &'a Semaphore,
+}
+
+/// The response of a webhook.
+#[derive(Debug)]
+pub(super) struct Answered {
+    code: u16,
+    body: Bytes,
+    /// Whether the body may be shown to people.
+    is_text: bool,
+}
+
+impl Answered {
+    pub(super) fn new(head: &Parts, body: Bytes) -> Self {
+        let kind = head.headers.get(header::CONTENT_TYPE);
+        Self {
+            code: head.status.as_u16(),
+            body,
+            is_text: kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/")),
+        }
+    }
 }
 
 /// Calls webhooks.
@@ -94,17 +114,18 @@ impl Client {
         let body = Bytes::from(review.to_string());
         let called = async {
             let _permit = calls.acquire().await;
-            let (code, body) = self.exchange(api, config, &target, &url, body).await?;
+            let answer = self.exchange(api, config, &target, &url, body).await?;
+            let (code, body) = (answer.code, &answer.body);
             if !(200..300).contains(&code) {
-                return Err(CallError::status(code, &body));
+                return Err(CallError::status(code, body, answer.is_text));
             }
-            decode(code, &body)
+            decode(code, body)
         };
         let called = tokio::time::timeout(timeout, called).await;
         called.unwrap_or_else(|_| Err(CallError::transport(&url, DEADLINE)))
     }
 
-    /// Returns the status code and the body of the response.
+    /// Sends a request to the first address that accepts it.
     async fn exchange(
         &self,
         api: &Api,
@@ -112,7 +133,7 @@ impl Client {
         target: &str,
         url: &str,
         body: Bytes,
-    ) -> Result<(u16, Bytes), CallError> {
+    ) -> Result<Answered, CallError> {
         let request = || {
             let request = Request::builder()
                 .method(Method::POST)
@@ -176,7 +197,7 @@ impl Client {
         key: Key,
         url: &str,
         request: &impl Fn() -> Result<Request<Full<Bytes>>, CallError>,
-    ) -> Result<(u16, Bytes), (CallError, bool)> {
+    ) -> Result<Answered, (CallError, bool)> {
         let failed = |why: String, again| (CallError::transport(url, why), again);
         loop {
             let mut connection = match self.pool.take(&key) {
@@ -201,7 +222,7 @@ impl Client {
                 .map_err(|error| failed(error.to_string(), false))?
                 .to_bytes();
             self.pool.put(connection);
-            return Ok((head.status.as_u16(), body));
+            return Ok(Answered::new(&head, body));
         }
     }
 }

@@ -32,8 +32,8 @@ impl CallError {
         }
     }
 
-    /// Describes a status code as client-go does.
-    pub(super) fn status(code: u16, body: &[u8]) -> Self {
+    /// Describes a status code as client-go does, with the body if it is text.
+    pub(super) fn status(code: u16, body: &[u8], is_text: bool) -> Self {
         // A Status in the body speaks for itself.
         let message = serde_json::from_slice::<serde_json::Value>(body)
             .ok()
@@ -43,7 +43,7 @@ impl CallError {
             return Self::Status(message);
         }
         let text = String::from_utf8_lossy(&body[..body.len().min(2048)]);
-        let text = text.trim();
+        let text = if is_text { text.trim() } else { "unknown" };
         Self::Status(match code {
             400 => "the server rejected our request for an unknown reason".to_owned(),
             401 => "the server has asked for the client to provide credentials".to_owned(),

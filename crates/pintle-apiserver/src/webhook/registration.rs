@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use tower::Service;
 
-use super::{AdmissionRequest, AdmissionResponse, ConversionRequest, LocalWebhook, MAX_RESPONSE};
+use super::{
+    AdmissionRequest, AdmissionResponse, ConversionRequest, LocalWebhook, MAX_RESPONSE,
+    client::Answered,
+};
 use crate::{
     admission::{Hook, Webhooks},
     server::{ApiServer, Builder},
@@ -202,14 +205,14 @@ impl WebhookTarget {
                 let (head, body) = response.into_parts();
                 let body = Limited::new(body, MAX_RESPONSE).collect().await;
                 let body = body.map_err(|error| error.to_string())?;
-                Ok((head.status.as_u16(), body.to_bytes()))
+                Ok(Answered::new(&head, body.to_bytes()))
             })
         })))
     }
 }
 
 type Exchange =
-    dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<(u16, Bytes), String>> + Send + Sync;
+    dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answered, String>> + Send + Sync;
 
 /// An HTTP service in this process; made by [`WebhookTarget::service`].
 #[derive(Clone)]
@@ -223,7 +226,7 @@ impl fmt::Debug for HttpService {
 
 impl HttpService {
     /// Answers a request, in a task of its own.
-    pub(super) async fn call(&self, request: Request<Full<Bytes>>) -> Result<(u16, Bytes), String> {
+    pub(super) async fn call(&self, request: Request<Full<Bytes>>) -> Result<Answered, String> {
         let answered = AbortOnDropHandle::new(tokio::spawn((self.0)(request)));
         answered
             .await

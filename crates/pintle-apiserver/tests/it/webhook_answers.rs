@@ -205,6 +205,27 @@ async fn failed_response_may_explain_itself() {
     );
 }
 
+/// Proves webhooks/errors.
+#[tokio::test(start_paused = true)]
+async fn failed_response_that_is_not_text_is_not_shown() {
+    let server = server();
+    serve(&server, "validating", &["v1"], |_| {
+        Response::builder()
+            .status(500)
+            .header("content-type", "application/json")
+            .body(Full::from("[]"))
+            .unwrap()
+    })
+    .await;
+    let request = config_map("a");
+    let (code, status) = http(&server).post(CONFIG_MAPS, &request).await;
+    let why = "failed calling webhook \"hook.example.com\": failed to call webhook: an error on \
+               the server (\"unknown\") has prevented the request from succeeding";
+    assert_eq!(code, 500);
+    assert_eq!(status["message"], format!("Internal error occurred: {why}"));
+    assert_eq!(status["details"], json!({"causes": [{"message": why}]}));
+}
+
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
 async fn endless_response_of_a_service_is_cut_off() {

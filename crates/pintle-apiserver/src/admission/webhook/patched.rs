@@ -54,8 +54,13 @@ pub(in crate::admission) async fn patched_object(
         field_validation: FieldValidation::Ignore,
         ..WriteOptions::default()
     };
-    prune(seen, &mut tree, Source::CLEAN, &options)
-        .map_err(|error| ApiError::internal(error.message()))?;
+    prune(seen, &mut tree, Source::CLEAN, &options).map_err(|error| {
+        // The decoder's own words, without the request it usually decodes.
+        let message = error.message();
+        let why = message.split_once(" cannot be handled as a ");
+        let why = why.and_then(|(_, rest)| rest.split_once(": "));
+        ApiError::internal(why.map_or(message, |(_, why)| why))
+    })?;
     let tree = seen.to_stored(tree);
     if Arc::ptr_eq(seen, request.resource) {
         return Ok(tree);

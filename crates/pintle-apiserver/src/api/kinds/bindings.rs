@@ -8,7 +8,9 @@ use crate::{
     admission::Exchanged,
     api::{
         Answer, Api, ApiError, Call, WriteOptions, response,
-        write::{Attributes, Managers, Operation, Part, Unstored, unstored_object},
+        write::{
+            Attributes, Managers, Operation, Part, Unstored, set_namespace, unstored_object,
+        },
     },
     meta::{self, Tree},
     schema::field::FieldError,
@@ -48,6 +50,8 @@ impl Api {
     pub(crate) async fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
+        let namespace = call.target.namespace.as_deref();
+        set_namespace(&call.target.resource, namespace, &mut binding)?;
         self.admit_binding(call, &options, &mut binding).await?;
         self.assign(call, &options, &Value::Object(binding)).await
     }

@@ -364,11 +364,9 @@ impl ApiError {
     }
 
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
-        Self::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {message}"),
-        )
+        let message = message.to_string();
+        let whole = format!("Internal error occurred: {message}");
+        Self::new(500, "InternalError", whole).cause(Cause::raw("", "", message))
     }
 
     /// Something that kube-apiserver implements and this server does not.

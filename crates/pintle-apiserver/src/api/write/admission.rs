@@ -81,17 +81,18 @@ impl Api {
         self.admission.validate(self, &request, Some(&shown)).await
     }
 
-    /// Runs both phases on a delete.
+    /// Runs both phases on a delete. `name` is that of the path.
     pub(super) async fn admit_delete(
         &self,
         write: &Attributes<'_>,
+        name: &str,
         old: &Tree,
     ) -> Result<(), ApiError> {
         let Some(user) = write.user else {
             return Ok(());
         };
         write.resource.hooks.check_delete(write.name)?;
-        let mut request = request(write, user, write.name, Some(old));
+        let mut request = request(write, user, name, Some(old));
         if self.admission.admits(self, &request) {
             self.admission.admit(self, &mut request, None).await?;
         }

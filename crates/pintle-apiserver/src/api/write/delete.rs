@@ -136,7 +136,9 @@ impl Api {
             let current = self.current(resource, key)?;
             check_preconditions(resource, &current, options)?;
             let old = self.read_tree(resource, &current).await?;
-            self.admit_delete(&write, &old).await?;
+            // The review of a whole collection names no object.
+            let name = call.target.name.as_ref().map_or("", |_| write.name);
+            self.admit_delete(&write, name, &old).await?;
             let old = if resource.is_converted() {
                 resource.stored_tree(&current)
             } else {

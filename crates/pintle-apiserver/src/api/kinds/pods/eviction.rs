@@ -18,7 +18,7 @@ use crate::{
             Attributes, Managers, Operation, Part, Unstored, Written,
             delete::{DeleteOptions, check_preconditions},
             scale::selector_text,
-            unstored_object,
+            set_namespace, unstored_object,
         },
     },
     meta::{self, LabelSelector, Tree},
@@ -55,6 +55,8 @@ impl Api {
     pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut eviction = unstored_object(call.decoded(("policy", "v1", "Eviction"))?);
+        let namespace = call.target.namespace.as_deref();
+        set_namespace(&call.target.resource, namespace, &mut eviction)?;
         let admission = Unstored {
             call,
             operation: Operation::Create,

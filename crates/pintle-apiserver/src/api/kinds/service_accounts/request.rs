@@ -52,6 +52,9 @@ impl Api {
         let mut request = token_call.object(&options)?;
         set_namespace(&REQUEST, namespace, &mut request)?;
         self.record_manager(&REQUEST, "token", &options, None, &mut request);
+        if meta::text(&request, "name").is_empty() {
+            meta::metadata(&mut request).insert("name".into(), name.into());
+        }
         let kind = Exchanged {
             group: GROUP,
             version: "v1",

@@ -34,7 +34,11 @@ async fn own_writes_are_validated_but_not_admitted() {
     };
     let delete = |user| {
         let write = write(Operation::Delete, user);
-        async move { api.admit_delete(&write, &Tree::new()).await.is_ok() }
+        async move {
+            api.admit_delete(&write, write.name, &Tree::new())
+                .await
+                .is_ok()
+        }
     };
     assert!(!delete(Some(&user)).await);
     assert!(delete(None).await);
