@@ -10,6 +10,7 @@
 
 pub(crate) mod compare;
 mod mask;
+mod program;
 mod script;
 mod side;
 
@@ -22,6 +23,7 @@ use pintle_apiserver::{ApiServer, PodDeletion};
 use real_tests::{anonymous_client_of, bare_anonymous_client, bare_client, client_of};
 
 use self::compare::{Accepted, Difference, accepted, differences};
+use self::program::Program;
 use self::script::{Scenario, Step, parse};
 use self::side::Side;
 
@@ -73,6 +75,7 @@ areas! {
     protobuf
     services
     webhooks
+    admission
 }
 
 /// Guarantees of the API server that the corpus need not cover, because single requests cannot show
@@ -133,26 +136,12 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "webhooks, which the corpus does not serve",
+        "webhooks in this process, and how the server reaches one",
         &[
             "admission/bounds",
             "admission/builder",
-            "admission/dry-run",
-            "admission/every-write",
-            "admission/failure-policy",
-            "admission/matching",
-            "admission/mutation",
-            "admission/refusal",
-            "admission/reinvocation",
-            "admission/request",
-            "admission/timeout",
-            "conversion/errors",
             "conversion/https",
             "conversion/managers",
-            "conversion/reads",
-            "conversion/storage",
-            "conversion/versions",
-            "webhooks/errors",
             "webhooks/exempt",
             "webhooks/https",
             "webhooks/services",
@@ -223,12 +212,14 @@ async fn replay(area: &str) {
         anonymous_client_of(&bound.kubeconfig()).await,
     ];
     let real = [bare_client().await, bare_anonymous_client().await];
+    let program = Program::start();
     let found = stream::iter(scenarios(area).into_iter().enumerate())
         .map(|(index, scenario)| {
             // Fixed width, so that no namespace is a prefix of another.
             let namespace = format!("{area}-{}-{index:03}", run_id());
             let sides = [real.clone(), ours.clone()];
-            async move { scenario_differences(area, &namespace, &scenario, sides).await }
+            let program = &program;
+            async move { scenario_differences(area, &namespace, &scenario, program, sides).await }
         })
         .buffer_unordered(CONCURRENCY)
         .concat()
@@ -244,10 +235,11 @@ async fn scenario_differences(
     area: &str,
     namespace: &str,
     scenario: &Scenario,
+    program: &Program,
     [real, ours]: [[Client; 2]; 2],
 ) -> Found {
-    let mut real = Side::reference(real, namespace, scenario);
-    let mut ours = Side::new(ours, namespace, scenario);
+    let mut real = Side::reference(real, namespace, scenario, &program.names);
+    let mut ours = Side::new(ours, namespace, scenario, &program.names);
     let first: Step = serde_json::from_value(serde_json::json!({
         "do": "POST /api/v1/namespaces",
         "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}},

@@ -35,8 +35,9 @@ impl Scenario {
 /// One request.
 ///
 /// Placeholders in any text: `{ns}` is the namespace of the scenario, `{id}` an ID unique to it, `{v1}`
-/// and the like the path of a group in the namespace, and any other name a value saved by an earlier
-/// step.
+/// and the like the path of a group in the namespace, `{hook}` and `{ca}` the URL and the CA bundle of
+/// the webhook program, `{stopped}` the URL of one that does not run, and any other name a value saved
+/// by an earlier step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {

@@ -46,10 +46,15 @@ pub(super) struct Side {
 
 impl Side {
     /// Creates the reference side.
-    pub(super) fn reference(clients: [Client; 2], namespace: &str, scenario: &Scenario) -> Self {
+    pub(super) fn reference(
+        clients: [Client; 2],
+        namespace: &str,
+        scenario: &Scenario,
+        names: &[(&str, String)],
+    ) -> Self {
         Self {
             is_reference: true,
-            ..Self::new(clients, namespace, scenario)
+            ..Self::new(clients, namespace, scenario, names)
         }
     }
 
@@ -57,12 +62,17 @@ impl Side {
         [client, anonymous]: [Client; 2],
         namespace: &str,
         scenario: &Scenario,
+        names: &[(&str, String)],
     ) -> Self {
+        let mut all = Names::of(namespace);
+        let more = names.iter().cloned();
+        all.0
+            .extend(more.map(|(name, value)| (name.to_owned(), value)));
         Self {
             is_reference: false,
             client,
             anonymous,
-            names: Names::of(namespace),
+            names: all,
             mask: Mask::new(namespace, &scenario.script()),
         }
     }
