@@ -207,3 +207,6 @@ fn parse(certificates: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificateErr
     let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
     CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(invalid)
 }
+
+#[cfg(test)]
+mod tests;

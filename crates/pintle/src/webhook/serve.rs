@@ -351,8 +351,13 @@ where
             }
             let mut response = Response::new(Full::from(body));
             *response.status_mut() = code;
-            let json = http::HeaderValue::from_static("application/json");
-            response.headers_mut().insert(CONTENT_TYPE, json);
+            // The API server shows the body of a failure only if it is text.
+            let kind = match code {
+                StatusCode::OK => "application/json",
+                _ => "text/plain; charset=utf-8",
+            };
+            let kind = http::HeaderValue::from_static(kind);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok(response)
         }
         .boxed()

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
@@ -9,13 +11,15 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use pintle::{
-    manager::Manager,
+    cache::BoxError,
+    manager::{Component, Environment, Manager},
     metrics::Metrics,
     webhook::{Admission, Certificates, Denied, Injection, WebhookServer},
 };
 use pintle_apiserver::{ApiServer, WebhookTarget};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 async fn check(admission: Admission<ConfigMap>) -> Result<(), Denied> {
     let data = admission.object.clone().and_then(|map| map.data);
@@ -187,6 +191,226 @@ async fn converter_serves_every_version_of_a_crd() {
         .unwrap_err();
     let message = "conversion webhook for example.com/v2, Kind=Thing failed: not a number: seven";
     assert!(error.to_string().contains(message), "{error}");
+}
+
+/// Posts a body to a handler and returns the code and the body of the response.
+async fn post(
+    handler: &pintle::webhook::WebhookHandler,
+    method: &str,
+    path: &str,
+    body: impl Into<bytes::Bytes>,
+) -> (u16, String) {
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.body(Full::new(body.into())).unwrap();
+    let response = handler.clone().oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    let kind = match code {
+        200 => "application/json",
+        _ => "text/plain; charset=utf-8",
+    };
+    assert_eq!(response.headers()["content-type"], kind);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Proves webhook/protocol.
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_no_reviews_get_a_reason() {
+    let metrics = Metrics::new();
+    let handler = webhooks()
+        .convert("/convert", |object: Value, _| async { Ok(object) })
+        .metrics(&metrics)
+        .handler();
+    let review = |request: Value| json!({"request": request}).to_string();
+    let wrong = json!({"uid": "1", "object": {"data": [1]}});
+    for (method, path, body, expected) in [
+        (
+            "POST",
+            "/other",
+            review(json!({})),
+            (404, "no webhook at /other"),
+        ),
+        ("GET", "/validate", String::new(), (405, "only POST")),
+        (
+            "POST",
+            "/validate",
+            "{".to_owned(),
+            (400, "cannot decode the review: "),
+        ),
+        (
+            "POST",
+            "/validate",
+            "{}".to_owned(),
+            (400, "the review has no request"),
+        ),
+        (
+            "POST",
+            "/validate",
+            review(wrong.clone()),
+            (400, "cannot decode the object: "),
+        ),
+        (
+            "POST",
+            "/mutate",
+            review(wrong),
+            (400, "cannot decode the object: "),
+        ),
+        (
+            "POST",
+            "/convert",
+            review(json!({"uid": "1"})),
+            (400, "cannot decode the object: objects: a list is expected"),
+        ),
+    ] {
+        let (code, text) = post(&handler, method, path, body).await;
+        assert_eq!(code, expected.0, "{path}: {text}");
+        assert!(text.starts_with(expected.1), "{path}: {text}");
+    }
+    let large = vec![b' '; 9 * 1024 * 1024];
+    let (code, text) = post(&handler, "POST", "/validate", large).await;
+    assert_eq!(
+        (code, text.as_str()),
+        (400, "cannot read the review: length limit exceeded\n")
+    );
+    // Unknown paths are not counted: clients could make up any number of them.
+    assert!(!metrics.encode().contains("/other"));
+}
+
+/// Proves webhook/in-process.
+#[tokio::test(start_paused = true)]
+async fn answers_carry_patches_verdicts_and_warnings() {
+    let handler = WebhookServer::new()
+        .mutate(
+            "/mutate",
+            |mut map: ConfigMap, admission: Admission<ConfigMap>| async move {
+                admission.warn(format!("{} {:?}", admission.subresource, admission.dry_run));
+                assert!(admission.old_object.is_none());
+                match admission.name.as_str() {
+                    "denied" => Err(Denied::new("not that")),
+                    "same" => Ok(map),
+                    _ => {
+                        map.data
+                            .get_or_insert_default()
+                            .insert("a/b~c".into(), "x".into());
+                        map.binary_data = None;
+                        Ok(map)
+                    }
+                }
+            },
+        )
+        .handler();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"},
+        "data": {"k": "v"}, "binaryData": {"b": "AA=="}, "future": {"field": 1}});
+    let asked = |name: &str, object: &Value| {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "7", "name": name, "subResource": "sub", "dryRun": true, "object": object}})
+        .to_string()
+    };
+    let respond = async |name: &str, object: &Value| -> Value {
+        let (code, text) = post(&handler, "POST", "/mutate", asked(name, object)).await;
+        assert_eq!(code, 200, "{text}");
+        let review: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(review["apiVersion"], "admission.k8s.io/v1");
+        assert_eq!(review["kind"], "AdmissionReview");
+        assert_eq!(review["response"]["uid"], "7");
+        review["response"].clone()
+    };
+    let response = respond("m", &object).await;
+    assert_eq!(response["warnings"], json!(["sub true"]));
+    assert_eq!(response["patchType"], "JSONPatch");
+    let patch = STANDARD
+        .decode(response["patch"].as_str().unwrap())
+        .unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&patch).unwrap(),
+        json!([{"op": "remove", "path": "/binaryData"},
+            {"op": "add", "path": "/data/a~1b~0c", "value": "x"}])
+    );
+    let response = respond("same", &object).await;
+    assert_eq!(response["allowed"], true);
+    assert!(response["patch"].is_null() && response["patchType"].is_null());
+    let response = respond("denied", &object).await;
+    assert_eq!(response["warnings"], json!(["sub true"]));
+    assert_eq!(response["allowed"], false);
+    assert_eq!(
+        response["status"],
+        json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "not that"})
+    );
+    // A delete has nothing to mutate.
+    let response = respond("m", &Value::Null).await;
+    assert_eq!(response["allowed"], true);
+}
+
+/// Proves webhook/tls.
+#[tokio::test(start_paused = true)]
+async fn authority_is_written_into_every_configuration() {
+    let server = ApiServer::builder().build();
+    let client = server.client();
+    let url = json!({"url": "https://127.0.0.1:1/x"});
+    configure(&client, "ValidatingWebhookConfiguration", &url).await;
+    configure(&client, "MutatingWebhookConfiguration", &url).await;
+    let resource = |kind: &str, group: &str| {
+        let gvk = GroupVersionKind::gvk(group, "v1", kind);
+        Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&gvk))
+    };
+    let registration = "admissionregistration.k8s.io";
+    let mutating = resource("MutatingWebhookConfiguration", registration);
+    let mut two = mutating.get("shop").await.unwrap();
+    let mut second = two.data["webhooks"][0].clone();
+    second["name"] = "second.example.com".into();
+    two.data["webhooks"].as_array_mut().unwrap().push(second);
+    let replaced = mutating.replace("shop", &PostParams::default(), &two).await;
+    replaced.unwrap();
+    let definitions = resource("CustomResourceDefinition", "apiextensions.k8s.io");
+    let definition = json!({"metadata": {"name": "things.example.com"}, "spec": {
+        "group": "example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema":
+            {"openAPIV3Schema": {"type": "object"}}}],
+        "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:1/convert"}}}}});
+    let definition = serde_json::from_value(definition).unwrap();
+    let created = definitions
+        .create(&PostParams::default(), &definition)
+        .await;
+    created.unwrap();
+
+    let certificates = Certificates::self_signed(["127.0.0.1"]).unwrap();
+    let authority = STANDARD.encode(certificates.authority_pem().unwrap());
+    let certificates = certificates
+        .inject(Injection::validating("shop"))
+        .inject(Injection::mutating("shop"))
+        .inject(Injection::definition("things.example.com"));
+    let mut manager = Manager::builder("shop", client.clone()).build();
+    manager.add(webhooks().component("webhooks", "127.0.0.1:0", certificates));
+    let (started, mut starting) = tokio::sync::mpsc::unbounded_channel();
+    manager.add(Component::task("after", move |environment: Environment| {
+        let started = started.clone();
+        async move {
+            let _ = started.send(());
+            environment.shutdown().cancelled().await;
+            Ok::<_, BoxError>(())
+        }
+    }));
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { manager.run_until(&shutdown).await }
+    });
+    starting.recv().await.unwrap();
+    let validating = resource("ValidatingWebhookConfiguration", registration);
+    let validating = validating.get("shop").await.unwrap().data;
+    let mutating = mutating.get("shop").await.unwrap().data;
+    let definition = definitions.get("things.example.com").await.unwrap().data;
+    for client in [
+        &validating["webhooks"][0]["clientConfig"],
+        &mutating["webhooks"][0]["clientConfig"],
+        &mutating["webhooks"][1]["clientConfig"],
+        &definition["spec"]["conversion"]["webhook"]["clientConfig"],
+    ] {
+        assert_eq!(client["caBundle"], authority.as_str());
+    }
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
 }
 
 /// Proves webhook/tls.
