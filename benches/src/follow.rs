@@ -26,7 +26,7 @@ use crate::{
 
 /// Counts delivered events without blocking the handlers.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct EventCounter {
     added: AtomicU64,
     updated: AtomicU64,
     /// The counts at which the waiter is woken.
@@ -34,15 +34,15 @@ pub(crate) struct Told {
     woken: Notify,
 }
 
-impl Told {
+impl EventCounter {
     pub(crate) fn handle(&self, event: &Event<Pod>) {
         let counter = match event {
             Event::Added { .. } => &self.added,
             Event::Updated { .. } => &self.updated,
             Event::Deleted(_) => return,
         };
-        let told = counter.fetch_add(1, Ordering::SeqCst) + 1;
-        if told == self.enough.load(Ordering::SeqCst) {
+        let count = counter.fetch_add(1, Ordering::SeqCst) + 1;
+        if count == self.enough.load(Ordering::SeqCst) {
             self.woken.notify_one();
         }
     }
@@ -67,7 +67,7 @@ impl Told {
 /// A running informer with indexes and counting handlers.
 struct Follower {
     lister: Lister<Pod>,
-    told: Vec<Arc<Told>>,
+    counters: Vec<Arc<EventCounter>>,
     shutdown: CancellationToken,
     running: JoinHandle<()>,
     _handlers: Vec<Registration>,
@@ -84,14 +84,14 @@ impl Follower {
             .build();
         // The index by namespace is built in.
         pods.index_field("node", "/spec/nodeName")?;
-        let told: Vec<_> = (0..flags.handlers.max(1))
-            .map(|_| Arc::<Told>::default())
+        let counters: Vec<_> = (0..flags.handlers.max(1))
+            .map(|_| Arc::<EventCounter>::default())
             .collect();
-        let handlers = told
+        let handlers = counters
             .iter()
-            .map(|told| {
-                let told = Arc::clone(told);
-                pods.on_event(move |event| told.handle(&event))
+            .map(|counter| {
+                let counter = Arc::clone(counter);
+                pods.on_event(move |event| counter.handle(&event))
             })
             .collect();
         let lister = pods.lister();
@@ -100,7 +100,7 @@ impl Follower {
         let running = tokio::spawn(async move { pods.run(&stop).await });
         Ok(Self {
             lister,
-            told,
+            counters,
             shutdown,
             running,
             _handlers: handlers,
@@ -109,8 +109,8 @@ impl Follower {
 
     /// Waits until every handler has seen every object, and checks the cache.
     async fn synced(&self, flags: &Flags) -> Result<()> {
-        for told in &self.told {
-            told.added(flags.objects as u64).await;
+        for counter in &self.counters {
+            counter.added(flags.objects as u64).await;
         }
         let (found, wanted) = (self.lister.len(), flags.objects);
         if found != wanted {
@@ -202,8 +202,8 @@ pub(crate) async fn watch(flags: &Flags) -> Result<Outcome> {
     let before = received.load(Ordering::Relaxed);
     let phase = Phase::begin()?;
     ask(&client, &format!("/_bench/events?count={}", flags.count())).await?;
-    for told in &follower.told {
-        told.updated(flags.count()).await;
+    for counter in &follower.counters {
+        counter.updated(flags.count()).await;
     }
     let cost = phase.end()?;
     let bytes = received.load(Ordering::Relaxed) - before;

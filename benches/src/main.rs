@@ -173,15 +173,15 @@ impl std::error::Error for CannotDo {}
 const CANNOT_DO: u8 = 3;
 
 async fn run(work: Work) -> Result<Option<String>> {
-    let told = |flags: &Flags, outcome: Outcome| outcome.to_json(flags).map(Some);
+    let report = |flags: &Flags, outcome: Outcome| outcome.to_json(flags).map(Some);
     match work {
-        Work::Sync(flags) => told(&flags, follow::sync(&flags).await?),
-        Work::Relist(flags) => told(&flags, follow::relist(&flags).await?),
-        Work::Watch(flags) => told(&flags, follow::watch(&flags).await?),
-        Work::Pipeline(flags) => told(&flags, pipeline::pipeline(&flags).await?),
-        Work::Reads(flags) => told(&flags, reads::reads(&flags)?),
-        Work::Queue(flags) => told(&flags, queue::queue(&flags).await?),
-        Work::Reconcile(flags) => told(&flags, reconcile::reconcile(&flags).await?),
+        Work::Sync(flags) => report(&flags, follow::sync(&flags).await?),
+        Work::Relist(flags) => report(&flags, follow::relist(&flags).await?),
+        Work::Watch(flags) => report(&flags, follow::watch(&flags).await?),
+        Work::Pipeline(flags) => report(&flags, pipeline::pipeline(&flags).await?),
+        Work::Reads(flags) => report(&flags, reads::reads(&flags)?),
+        Work::Queue(flags) => report(&flags, queue::queue(&flags).await?),
+        Work::Reconcile(flags) => report(&flags, reconcile::reconcile(&flags).await?),
         Work::Replay(args) => replay::run(&args).await.map(|()| None),
         Work::Live(live) => live::run(live).await,
     }

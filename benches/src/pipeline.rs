@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Flags,
-    follow::Told,
+    follow::EventCounter,
     measure::{Outcome, Phase},
     small,
 };
@@ -72,14 +72,14 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
         .build();
     let log = take.recv().context("the informer has no delta FIFO")?;
     pods.index_field("node", "/spec/nodeName")?;
-    let told: Vec<_> = (0..flags.handlers)
-        .map(|_| Arc::<Told>::default())
+    let counters: Vec<_> = (0..flags.handlers)
+        .map(|_| Arc::<EventCounter>::default())
         .collect();
-    let handlers: Vec<_> = told
+    let handlers: Vec<_> = counters
         .iter()
-        .map(|told| {
-            let told = Arc::clone(told);
-            pods.on_event(move |event| told.handle(&event))
+        .map(|counter| {
+            let counter = Arc::clone(counter);
+            pods.on_event(move |event| counter.handle(&event))
         })
         .collect();
     let reader = Reader::<Pod>::new();
@@ -102,8 +102,8 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
             log.update(update);
         }
     });
-    for told in &told {
-        told.updated(count).await;
+    for counter in &counters {
+        counter.updated(count).await;
     }
     let cost = phase.end()?;
     feeder.await?;

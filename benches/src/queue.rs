@@ -37,7 +37,7 @@ impl Countdown {
         self.left.store(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn tell(&self) {
+    pub(crate) fn decrement(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.done.notify_one();
         }
@@ -80,7 +80,7 @@ async fn distinct(flags: &Flags) -> Result<Cost> {
             while let Some(item) = queue.get().await {
                 black_box(item.key());
                 item.forget();
-                done.tell();
+                done.decrement();
             }
         });
     }

@@ -81,7 +81,7 @@ pub(crate) async fn reconcile(flags: &Flags) -> Result<Outcome> {
                     };
                     black_box(pod.get().map_err(ReconcileError::terminal)?);
                 }
-                done.tell();
+                done.decrement();
                 Ok(Action::await_change())
             }
         };

@@ -71,9 +71,9 @@ enum Seen {
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     namespace(&client, &args.namespace).await?;
-    let (tell, mut seen) = mpsc::unbounded_channel();
+    let (sender, mut seen) = mpsc::unbounded_channel();
     let shutdown = CancellationToken::new();
-    watch(&client, args, &tell, &shutdown).await?;
+    watch(&client, args, &sender, &shutdown).await?;
 
     let writes_before = writes(&client).await?;
     let (begin, before) = (Instant::now(), args.server.server_cpu());
@@ -150,30 +150,30 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
 async fn watch(
     client: &Client,
     args: &Args,
-    tell: &mpsc::UnboundedSender<Seen>,
+    sender: &mpsc::UnboundedSender<Seen>,
     shutdown: &CancellationToken,
 ) -> Result<()> {
     let scope = || Scope::namespace(&args.namespace);
     let source = KubeSource::<Deployment>::new(client.clone(), scope());
     let deployments = SharedInformer::<Deployment>::new(source);
-    let told = tell.clone();
+    let seen = sender.clone();
     let on_deployment = deployments.on_event(move |event| {
         if let Event::Added { object, .. } = event
             && let Some(owner) = object.controller_owner()
         {
-            let _ = told.send(Seen::Deployment(owner.name().to_owned(), Instant::now()));
+            let _ = seen.send(Seen::Deployment(owner.name().to_owned(), Instant::now()));
         }
     });
     let kind = GroupVersionKind::gvk("samplecontroller.k8s.io", "v1alpha1", "Foo");
     let kind = ApiResource::from_gvk(&kind);
     let source = KubeSource::<DynamicObject>::dynamic(client.clone(), &kind, scope());
     let foos = SharedInformer::<DynamicObject>::new(source);
-    let told = tell.clone();
+    let seen = sender.clone();
     let on_foo = foos.on_event(move |event| {
         let object = event.object();
         let foo: Option<Value> = serde_json::from_slice(object.bytes()).ok();
         if foo.is_some_and(|foo| foo["status"]["availableReplicas"].is_number()) {
-            let _ = told.send(Seen::Status(object.key().name().to_owned()));
+            let _ = seen.send(Seen::Status(object.key().name().to_owned()));
         }
     });
     let (running, stop) = (deployments.clone(), shutdown.clone());

@@ -96,10 +96,10 @@ impl Running {
             .with_context(|| format!("cannot start {name}"))?;
         let stdout = child.stdout.take().context("no output")?;
         let mut stderr = child.stderr.take().context("no output")?;
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     break;
                 }
             }

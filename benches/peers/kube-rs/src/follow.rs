@@ -120,7 +120,7 @@ pub async fn sync(flags: &Flags) -> Result<Phase> {
     let handlers = (0..flags.handlers)
         .map(|_| {
             let seen = seen.clone();
-            move |_: &Pod| seen.tell()
+            move |_: &Pod| seen.decrement()
         })
         .collect();
     let start = follow(flags, writer, handlers).await?;
@@ -144,9 +144,9 @@ async fn synced(flags: &Flags, updates: &Countdown) -> Result<Store<Pod>> {
             let (synced, first, updates) = (Arc::clone(&synced), first.clone(), updates.clone());
             move |_: &Pod| {
                 if synced.load(Ordering::Relaxed) {
-                    updates.tell();
+                    updates.decrement();
                 } else {
-                    first.tell();
+                    first.decrement();
                 }
             }
         })

@@ -141,7 +141,7 @@ impl Countdown {
         Self(Arc::new((AtomicUsize::new(count), Notify::new())))
     }
 
-    pub fn tell(&self) {
+    pub fn decrement(&self) {
         if self.0.0.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.1.notify_one();
         }

@@ -22,7 +22,7 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
     let handlers = (0..flags.handlers)
         .map(|_| {
             let seen = seen.clone();
-            move |_: &Pod| seen.tell()
+            move |_: &Pod| seen.decrement()
         })
         .collect();
     let mut phase = Phase::begin()?;

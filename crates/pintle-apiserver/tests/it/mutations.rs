@@ -295,10 +295,10 @@ async fn send_duplicate(method: &str, path: &str, content_type: &str, body: Valu
                 assert_eq!(server.resource_version(), before);
             }
             "Warn" => {
-                let told = warnings
+                let reported = warnings
                     .iter()
                     .any(|warning| warning.replace('\\', "").contains(&reported));
-                assert!(told, "{warnings:?} {doubled}");
+                assert!(reported, "{warnings:?} {doubled}");
                 stored.push((code, answer));
             }
             _ => {

@@ -18,8 +18,8 @@ fn service(name: &str, spec: &Value) -> Value {
 fn field_errors(answer: &Value) -> Vec<(String, String)> {
     let causes = answer["details"]["causes"].as_array().unwrap();
     let part = |cause: &Value, part: &str| cause[part].as_str().unwrap().to_owned();
-    let told = |cause| (part(cause, "field"), part(cause, "message"));
-    causes.iter().map(told).collect()
+    let error = |cause| (part(cause, "field"), part(cause, "message"));
+    causes.iter().map(error).collect()
 }
 
 /// Proves objects/service-allocation.
