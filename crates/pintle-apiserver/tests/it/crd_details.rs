@@ -226,7 +226,7 @@ async fn hostile_crds_are_rejected_within_limits() {
         format!("[1, 2, 3].all(x{i}, [self, self, self].all(y{i}, {inner}))")
     });
     for (case, property, part) in [
-        ("deep", deep, "nest"),
+        ("deep", deep, "recursion limit"),
         ("long", rule("a".repeat(120_000)), "too long"),
         (
             "nested",
@@ -288,5 +288,37 @@ async fn plain_finalizers_of_custom_objects_cause_warnings() {
         warnings[0],
         "299 - \"metadata.finalizers: \\\"foo.example.com\\\": prefer a domain-qualified finalizer \
          name including a path (/) to avoid accidental conflicts with other finalizer writers\""
+    );
+}
+
+/// Proves crd/pruning.
+#[tokio::test]
+async fn metadata_of_embedded_resources_is_decoded() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    spec_schema(&mut definition)["properties"]["template"] = json!({
+        "type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+    });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let mut object = foo("a");
+    object["spec"]["template"] = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "x": 1 },
+    });
+    let (code, created) = http.post(FOOS, &object).await;
+    assert_eq!(code, 201);
+    assert_eq!(
+        created["spec"]["template"]["metadata"],
+        json!({ "name": "b" })
+    );
+
+    object["spec"]["template"]["kind"] = 3.into();
+    let (code, status) = http.post(FOOS, &object).await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        status["message"],
+        "Foo in version \"v1\" cannot be handled as a Foo: spec.template.kind: Invalid value: 3: \
+         must be a string"
     );
 }

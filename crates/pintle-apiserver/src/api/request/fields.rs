@@ -56,7 +56,9 @@ pub(crate) fn prune(
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => {
-            let unknown = custom.schema.prune(&mut value);
+            let mut unknown = custom.schema.prune(&mut value);
+            let coerced = custom.schema.coerce(&mut value);
+            unknown.extend(coerced.map_err(|error| unreadable(resource, &error))?);
             custom.schema.default(&mut value);
             unknown
         }
@@ -65,12 +67,7 @@ pub(crate) fn prune(
                 Source::Merged { .. } => typed::restore(&mut value, ty),
                 _ => typed::canonicalize(&mut value, ty),
             };
-            let unknown = read.map_err(|error| {
-                let (kind, version) = (&resource.kind, &resource.version);
-                ApiError::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-                ))
-            })?;
+            let unknown = read.map_err(|error| unreadable(resource, &error))?;
             defaults::apply(&mut value, ty);
             unknown
         }
@@ -112,4 +109,11 @@ pub(crate) fn prune(
         }
     }
     Ok(())
+}
+
+fn unreadable(resource: &Resource, error: &dyn std::fmt::Display) -> ApiError {
+    let (kind, version) = (&resource.kind, &resource.version);
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+    ))
 }

@@ -12,6 +12,7 @@
 
 mod cel;
 mod check;
+mod coerce;
 mod formats;
 mod lists;
 mod node;
@@ -99,6 +100,14 @@ impl Structural {
         let unknown = prune::prune(object, &self.root, true);
         prune::prune_nulls(object, Some(&self.root));
         unknown
+    }
+
+    /// Drops unknown metadata of embedded resources. Returns its paths, or the field of an embedded
+    /// resource's type or metadata that has the wrong type.
+    pub(crate) fn coerce(&self, object: &mut Value) -> Result<Vec<String>, FieldError> {
+        let mut unknown = Vec::new();
+        coerce::coerce(object, &self.root, &Path::Root, &mut unknown)?;
+        Ok(unknown)
     }
 
     /// Fills in defaults at any depth. Idempotent.

@@ -25,6 +25,8 @@ pub(crate) struct Node {
 
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
+    /// Whether this schema or any below it is that of an embedded resource.
+    pub(crate) has_embedded: bool,
     pub(crate) int_or_string: bool,
     pub(crate) list_type: Option<String>,
     pub(crate) list_map_keys: Vec<String>,
@@ -115,12 +117,16 @@ impl Node {
         node.read_scalars(map);
         node.read_tree(map, path, depth, errors);
         node.compiled = Rules::of(map, &node, depth == 1);
-        let mut below = node
-            .properties
-            .values()
-            .chain(node.items.as_deref())
-            .chain(node.additional_schema());
-        node.has_rules = node.compiled.is_some() || below.any(|below| below.has_rules);
+        let below = || {
+            let lists = node.items.as_deref().into_iter();
+            node.properties
+                .values()
+                .chain(lists)
+                .chain(node.additional_schema())
+        };
+        let has_rules = node.compiled.is_some() || below().any(|below| below.has_rules);
+        let has_embedded = node.embedded || below().any(|below| below.has_embedded);
+        (node.has_rules, node.has_embedded) = (has_rules, has_embedded);
         node
     }
 

@@ -1,0 +1,68 @@
+//! The type and metadata of embedded resources, which have the same form whatever the schema says.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::node::Node;
+use crate::schema::{
+    builtin::{TypeRef, named},
+    field::{FieldError, Path},
+    typed,
+};
+
+static METADATA: LazyLock<Option<TypeRef>> =
+    LazyLock::new(|| named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+
+/// Drops unknown metadata of embedded resources and adds its paths to `unknown`. Fails if a field has
+/// the wrong type.
+pub(super) fn coerce(
+    value: &mut Value,
+    schema: &Node,
+    at: &Path<'_>,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    if !schema.has_embedded {
+        return Ok(());
+    }
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                for name in ["apiVersion", "kind"] {
+                    if let Some(found) = map.get(name).filter(|found| !found.is_string()) {
+                        let why = "must be a string";
+                        return Err(FieldError::invalid(at.child(name), found.clone(), why));
+                    }
+                }
+                if let (Some(metadata), Some(ty)) = (map.get_mut("metadata"), *METADATA) {
+                    let here = at.child("metadata");
+                    let sent = metadata.clone();
+                    match typed::canonicalize(metadata, ty) {
+                        Ok(found) => {
+                            unknown.extend(found.iter().map(|name| format!("{here}.{name}")));
+                        }
+                        Err(why) => {
+                            return Err(FieldError::invalid(here, sent, why.to_string()));
+                        }
+                    }
+                }
+            }
+            for (name, value) in map.iter_mut() {
+                if let Some(below) = schema.properties.get(name) {
+                    coerce(value, below, &at.child(name), unknown)?;
+                } else if let Some(below) = schema.additional_schema() {
+                    coerce(value, below, &at.key(name), unknown)?;
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(below) = &schema.items {
+                for (i, item) in items.iter_mut().enumerate() {
+                    coerce(item, below, &at.index(i), unknown)?;
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
