@@ -168,12 +168,12 @@ fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        let bits = (at(0) << 16) | (at(1) << 8) | at(2);
         for i in 0..4 {
             if i > chunk.len() {
                 text.push('=');
             } else {
-                let index = bits >> (18 - 6 * i) & 63;
+                let index = (bits >> (18 - 6 * i)) & 63;
                 text.push(char::from(ALPHABET[index as usize]));
             }
         }

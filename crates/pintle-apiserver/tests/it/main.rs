@@ -38,6 +38,7 @@ mod pod_security;
 mod pods;
 mod points;
 mod policies;
+mod policy_objects;
 mod properties;
 mod quota;
 mod quota_edges;

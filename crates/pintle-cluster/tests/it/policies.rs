@@ -19,7 +19,7 @@ async fn status_has_the_warnings_of_the_type_checker() {
         "validations": [
             { "expression": "object.spec.replicas > 1" },
             { "expression": "object.spec.replicas == 'one'",
-                "messageExpression": "object.spec.paused + object.metadata.nam" }],
+                "messageExpression": "string(object.metadata.nam)" }],
     }});
     let policy = serde_json::from_value(policy).unwrap();
     policies

@@ -7,7 +7,7 @@
 mod authorizer;
 mod scope;
 
-use std::sync::{Arc, LazyLock};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use pintle_cel::{Env, Program, Record, Type};
 
@@ -44,7 +44,7 @@ pub(crate) struct Compiler {
     object: Type,
     params: Type,
     /// The composed variables so far; `None` if `variables` is not declared.
-    variables: Option<Vec<(Arc<str>, Type)>>,
+    variables: Option<BTreeMap<String, Type>>,
 }
 
 impl Compiler {
@@ -60,7 +60,7 @@ impl Compiler {
     /// A compiler with composed variables.
     pub(crate) fn composed() -> Self {
         Self {
-            variables: Some(Vec::new()),
+            variables: Some(BTreeMap::new()),
             ..Self::new()
         }
     }
@@ -70,7 +70,7 @@ impl Compiler {
         Self {
             object,
             params,
-            variables: Some(Vec::new()),
+            variables: Some(BTreeMap::new()),
         }
     }
 
@@ -90,11 +90,12 @@ impl Compiler {
                 .variable("authorizer.requestResource", Type::resource_check());
         }
         if let Some(variables) = &self.variables {
-            let fields = variables.iter().map(|(name, ty)| (&**name, ty.clone()));
-            env = env.variable(
-                "variables",
-                Record::new("kubernetes.variables", fields).into(),
-            );
+            // Declaring only what the source mentions keeps many variables cheap.
+            let words = source.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+            let fields = words.filter_map(|word| variables.get_key_value(word));
+            let fields = fields.map(|(name, ty)| (name.as_str(), ty.clone()));
+            let record = Record::new("kubernetes.variables", fields);
+            env = env.variable("variables", record.into());
         }
         if optional.patch_types {
             env = env.patch_types();
@@ -157,8 +158,7 @@ impl Compiler {
             Err(_) => Type::Dyn,
         };
         let variables = self.variables.get_or_insert_default();
-        variables.retain(|(known, _)| **known != *name);
-        variables.push((name.into(), ty));
+        variables.insert(name.to_owned(), ty);
         program
     }
 }

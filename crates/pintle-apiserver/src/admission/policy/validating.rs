@@ -157,7 +157,7 @@ async fn evaluate(
             };
             let outcome = outcome(policy, inputs, &params, &namespace);
             for (i, failed) in outcome.failed {
-                let acted = act(request, policy, binding, i, failed);
+                let acted = act(request, policy, binding, i, &failed);
                 denied = denied.or(acted);
             }
             for annotation in outcome.annotations {
@@ -204,7 +204,7 @@ fn act(
     policy: &Policy,
     binding: &Binding,
     index: usize,
-    failed: Denied,
+    failed: &Denied,
 ) -> Option<(String, String)> {
     let mut denied = None;
     for action in &binding.actions {
