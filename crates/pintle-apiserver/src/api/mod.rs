@@ -23,7 +23,7 @@ mod request;
 mod response;
 pub(crate) mod write;
 
-use std::{borrow::Cow, net::SocketAddr, sync::Arc};
+use std::{borrow::Cow, net::SocketAddr, sync::Arc, task::Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
@@ -142,7 +142,7 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
-    /// Warnings for the response, even if it is an error.
+    /// Warnings for the response, whatever it is.
     pub(crate) warnings: Warnings,
     /// The audit record of the request.
     pub(crate) audit: Record,
@@ -224,15 +224,30 @@ impl Api {
         };
         let deprecated = deprecation(&call.target.resource);
         let warnings = call.warnings.clone();
-        let mut answer = self.call(call).await.unwrap_or_else(|error| {
-            let mut response = response::error(&error);
-            warnings.add_to(&mut response);
-            response
-        });
+        let mut answer = match self.call_in_time(call).await {
+            Ok(response) => response,
+            Err(error) => response::error(&error),
+        };
+        warnings.add_to(&mut answer);
         if let Some(warning) = deprecated.and_then(|text| options::warning(&text)) {
             answer.headers_mut().append(header::WARNING, warning);
         }
         Ok(answer)
+    }
+
+    /// Answers a request within its time, which a write has because its webhooks may not have any.
+    async fn call_in_time(self: &Arc<Self>, call: Call) -> Answer {
+        let limit = call.time_limit()?;
+        let mut answer = std::pin::pin!(self.call(call));
+        // Few writes have to wait, so few need a timer.
+        if let Poll::Ready(answer) = futures::poll!(answer.as_mut()) {
+            return answer;
+        }
+        let Some(limit) = limit else {
+            return answer.await;
+        };
+        let answer = tokio::time::timeout(limit, answer).await;
+        answer.unwrap_or_else(|_| Err(ApiError::timed_out()))
     }
 
     async fn call(self: &Arc<Self>, call: Call) -> Answer {

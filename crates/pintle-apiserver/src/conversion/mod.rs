@@ -32,6 +32,12 @@ use crate::{
     webhook::{ClientConfig, LocalWebhook, MAX_CALLS},
 };
 
+/// The maximum number of objects in one review.
+const MAX_OBJECTS: usize = 500;
+/// The maximum size of the objects in one review, in bytes, unless a single object is larger. Small
+/// enough for any webhook's limit, even if the converted objects are several times as large.
+const MAX_BYTES: usize = 1024 * 1024;
+
 /// Converters in this process, by the name of the CRD. The one registered last is used.
 #[derive(Debug, Default)]
 pub(crate) struct Converters(RwLock<Registered>);
@@ -63,6 +69,11 @@ impl Converters {
                 registered.converters.remove(definition);
             }
         }
+    }
+
+    /// What a webhook is called at has changed, so what it converted before does not count.
+    pub(crate) fn rerouted(&self) {
+        self.0.write().generation += 1;
     }
 
     fn find(&self, definition: &str) -> Option<Arc<LocalWebhook>> {
@@ -115,6 +126,16 @@ impl Converted {
     }
 }
 
+/// Returns how many of these objects fit into one review. At least one does.
+fn batch(objects: &[(usize, &Arc<Object>)]) -> usize {
+    let mut bytes = 0;
+    let fits = objects.iter().take(MAX_OBJECTS).take_while(|(_, object)| {
+        bytes += object.content.len();
+        bytes <= MAX_BYTES
+    });
+    fits.count().max(1)
+}
+
 impl Resource {
     /// Returns how stored objects are converted, if that takes a webhook.
     fn converted(&self) -> Option<&Arc<Converted>> {
@@ -127,7 +148,7 @@ impl Resource {
     }
 
     /// Drops what the schema of a version does not know, as upstream does after a conversion.
-    fn pruned(&self, api_version: &str, tree: Tree) -> Tree {
+    pub(crate) fn pruned(&self, api_version: &str, tree: Tree) -> Tree {
         let Some(custom) = &self.custom else {
             return tree;
         };
@@ -209,20 +230,25 @@ impl Api {
         let to = resource.api_version();
         let generation = self.webhooks.converters.generation();
         let mut shown: Vec<Option<Arc<Object>>> = Vec::with_capacity(objects.len());
-        let (mut missing, mut trees) = (Vec::new(), Vec::new());
+        let mut missing = Vec::new();
         for (i, object) in objects.iter().enumerate() {
             let cached = converted.cache.lock().get(generation, &to, object);
             if cached.is_none() {
-                let from = resource.stored_version(&object.content);
-                trees.push((from, resource.stored_tree(object)));
-                missing.push(i);
+                missing.push((i, object));
             }
             shown.push(cached);
         }
-        if !trees.is_empty() {
-            let trees = self.convert(converted, trees, &to).await?;
-            for (i, tree) in missing.into_iter().zip(trees) {
-                let object = &objects[i];
+        let mut rest = missing.as_slice();
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(batch(rest));
+            rest = after;
+            let trees = batch.iter().map(|(_, object)| {
+                let from = resource.stored_version(&object.content);
+                (from, resource.stored_tree(object))
+            });
+            let trees = self.convert(converted, trees.collect(), &to).await?;
+            // What is cached now need not be asked again if a later batch fails.
+            for ((i, object), tree) in batch.iter().zip(trees) {
                 let content = resource.encode_shown(resource.pruned(&to, tree));
                 let new = Arc::new(Object {
                     key: Arc::clone(&object.key),
@@ -232,7 +258,7 @@ impl Api {
                 let mut cache = converted.cache.lock();
                 cache.put(generation, &to, object, &new);
                 drop(cache);
-                if let Some(place) = shown.get_mut(i) {
+                if let Some(place) = shown.get_mut(*i) {
                     *place = Some(new);
                 }
             }

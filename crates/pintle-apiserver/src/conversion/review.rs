@@ -9,12 +9,9 @@ use crate::{
     webhook::{CONVERSION_TIMEOUT, ClientConfig, Sent},
 };
 
-/// The maximum number of objects in one review.
-const MAX_OBJECTS: usize = 500;
-
 impl Api {
-    /// Converts objects, each with the version it is in, to another version. Objects that are in it
-    /// already are not sent.
+    /// Converts objects, each with the version it is in, to another version, in one review. Objects
+    /// that are in it already are not sent. The caller bounds the number and size of the objects.
     ///
     /// # Errors
     ///
@@ -32,30 +29,28 @@ impl Api {
             .filter(|(_, (from, _))| from != to)
             .map(|(i, _)| i)
             .collect();
-        for chunk in different.chunks(MAX_OBJECTS) {
-            let sent: Vec<Value> = chunk
+        if let Some((from, _)) = different.first().and_then(|i| objects.get(*i)) {
+            let what = format!("conversion webhook for {from}, Kind={}", converted.kind);
+            let sent: Vec<Value> = different
                 .iter()
                 .filter_map(|i| objects.get(*i))
                 .map(|(from, tree)| typed(from, &converted.kind, tree))
                 .collect();
-            let first = chunk.first().and_then(|i| objects.get(*i));
-            let from = first.map(|(from, _)| from.clone()).unwrap_or_default();
-            let what = format!("conversion webhook for {from}, Kind={}", converted.kind);
-            let new = self.ask(converted, &sent, to).await;
+            let count = sent.len();
+            let new = self.ask(converted, sent, to).await;
             let new = new.map_err(|why| failed(&format!("{what} failed: {why}")))?;
-            if new.len() != sent.len() {
+            if new.len() != count {
                 return Err(failed(&format!(
-                    "{what} returned {} objects, expected {}",
+                    "{what} returned {} objects, expected {count}",
                     new.len(),
-                    sent.len()
                 )));
             }
-            for (at, (i, new)) in chunk.iter().zip(new).enumerate() {
+            for (at, (i, new)) in different.iter().zip(new).enumerate() {
                 let Some((_, tree)) = objects.get_mut(*i) else {
                     continue;
                 };
                 *tree = accept(tree, new, to, &converted.kind)
-                    .map_err(|why| failed(&format!("{what} {}", why.at(at, sent.len()))))?;
+                    .map_err(|why| failed(&format!("{what} {}", why.at(at, count))))?;
             }
         }
         Ok(objects.into_iter().map(|(_, tree)| tree).collect())
@@ -65,7 +60,7 @@ impl Api {
     async fn ask(
         &self,
         converted: &Converted,
-        objects: &[Value],
+        objects: Vec<Value>,
         to: &str,
     ) -> Result<Vec<Value>, String> {
         let version = converted
@@ -78,8 +73,9 @@ impl Api {
             None => converted.client.as_ref().map_err(Clone::clone)?,
         };
         let uid = self.rng.uuid();
-        let review = json!({"kind": "ConversionReview", "apiVersion": version,
-            "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects}});
+        let mut review = json!({"kind": "ConversionReview", "apiVersion": version,
+            "request": {"uid": uid, "desiredAPIVersion": to}});
+        review["request"]["objects"] = objects.into();
         let sent = Sent {
             review,
             timeout: CONVERSION_TIMEOUT,

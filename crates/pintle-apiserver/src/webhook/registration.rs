@@ -311,5 +311,6 @@ impl ApiServer {
     pub fn route_webhooks(&self, namespace: &str, name: &str, target: WebhookTarget) {
         let service = format!("{namespace}/{name}");
         self.api.webhooks.client.route(service, target);
+        self.api.webhooks.converters.rerouted();
     }
 }

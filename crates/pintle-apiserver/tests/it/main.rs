@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod admission_details;
 mod admission_plugins;
 mod apply;
 mod audit;

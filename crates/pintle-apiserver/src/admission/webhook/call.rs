@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{hook::Hook, matching::Invocation};
+use super::{hook::Hook, matching::Invocation, types::check_types};
 use crate::{
     admission::Request,
     api::{Api, ApiError},
@@ -141,6 +141,8 @@ pub(super) async fn call(
     let answer = api.webhooks.client.call(api, client, sent).await;
     let answer =
         answer.map_err(|error| Failure::Calling(format!("failed to call webhook: {error}")))?;
+    check_types(&answer["response"])
+        .map_err(|why| Failure::Calling(format!("failed to call webhook: {why}")))?;
     let verified = verify(&uid, hook.review_version, &answer, mutating);
     let response = verified
         .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))?;

@@ -98,7 +98,10 @@ pub(in crate::admission) fn selects_object(
     request: &Request<'_>,
     object: Option<&Tree>,
 ) -> bool {
-    let matches = |object: Option<&Tree>| object.is_some() && has_labels(selector, object);
+    // The options of a connect have no metadata, so no selector selects them.
+    let has_metadata = request.operation != Operation::Connect;
+    let matches =
+        |object: Option<&Tree>| has_metadata && object.is_some() && has_labels(selector, object);
     selector.is_empty() || matches(object) || matches(request.old)
 }
 

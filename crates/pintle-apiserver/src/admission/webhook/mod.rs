@@ -18,6 +18,7 @@ mod hook;
 mod matching;
 mod mutating;
 mod patched;
+mod types;
 mod validating;
 
 use std::sync::{

@@ -7,14 +7,19 @@ use serde_json::Value;
 use super::{call::shown, matching::Invocation};
 use crate::{
     admission::Request,
-    api::{Api, ApiError, FieldValidation, Source, WriteOptions, check_metadata_types, prune},
+    api::{
+        Api, ApiError, FieldValidation, Source, WriteOptions, check_metadata_types, prune,
+        write::with_value,
+    },
     meta::Tree,
     patch,
+    registry::Resource,
     schema::{builtin, defaults, typed},
 };
 
 /// Applies a JSON patch to an object, in the version that the webhook has seen, and returns the
-/// object in the form of the write. Unknown fields are dropped and defaults applied.
+/// object in the form of the write. Defaults are those of the version that was patched; unknown
+/// fields are those that the storage version does not know.
 pub(super) async fn patched(
     api: &Api,
     request: &Request<'_>,
@@ -49,23 +54,36 @@ pub(in crate::admission) async fn patched_object(
     if let Some(kind) = request.exchanged {
         return decoded(kind.group, kind.version, kind.kind, tree);
     }
-    let seen = &invocation.resource;
+    let (seen, own) = (&invocation.resource, request.resource);
+    let Some(custom) = seen.custom.as_ref().filter(|_| !Arc::ptr_eq(seen, own)) else {
+        pruned(seen, &mut tree)?;
+        let tree = seen.to_stored(tree);
+        if Arc::ptr_eq(seen, own) {
+            return Ok(tree);
+        }
+        return api.convert_between(seen, own, tree).await;
+    };
+    with_value(&mut tree, |value| custom.schema.default(value));
+    let tree = api.convert_between(seen, own, tree).await?;
+    if own.is_converted() {
+        return Ok(tree);
+    }
+    Ok(own.pruned(own.storage_version(), tree))
+}
+
+/// Drops unknown fields of an object and applies defaults.
+fn pruned(resource: &Resource, tree: &mut Tree) -> Result<(), ApiError> {
     let options = WriteOptions {
         field_validation: FieldValidation::Ignore,
         ..WriteOptions::default()
     };
-    prune(seen, &mut tree, Source::CLEAN, &options).map_err(|error| {
+    prune(resource, tree, Source::CLEAN, &options).map_err(|error| {
         // The decoder's own words, without the request it usually decodes.
         let message = error.message();
         let why = message.split_once(" cannot be handled as a ");
         let why = why.and_then(|(_, rest)| rest.split_once(": "));
         ApiError::internal(why.map_or(message, |(_, why)| why))
-    })?;
-    let tree = seen.to_stored(tree);
-    if Arc::ptr_eq(seen, request.resource) {
-        return Ok(tree);
-    }
-    api.convert_between(seen, request.resource, tree).await
+    })
 }
 
 /// Decodes an object of a kind that is not stored.

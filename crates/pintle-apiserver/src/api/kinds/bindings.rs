@@ -8,9 +8,7 @@ use crate::{
     admission::Exchanged,
     api::{
         Answer, Api, ApiError, Call, WriteOptions, response,
-        write::{
-            Attributes, Managers, Operation, Part, Unstored, set_namespace, unstored_object,
-        },
+        write::{Attributes, Managers, Operation, Part, Unstored, set_namespace, unstored_object},
     },
     meta::{self, Tree},
     schema::field::FieldError,
@@ -37,6 +35,8 @@ impl Kind for Bindings {
             let options = call.write_options("CreateOptions")?;
             let mut call = call.clone();
             let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
+            let namespace = call.target.namespace.as_deref();
+            set_namespace(pods, namespace, &mut binding)?;
             call.target.name = Some(meta::text(&binding, "name").to_owned());
             api.admit_binding(&call, &options, &mut binding).await?;
             call.target.resource = pods.clone();

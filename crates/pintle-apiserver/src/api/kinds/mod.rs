@@ -237,8 +237,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
     }
 
     /// Returns the grace period of an object, in seconds.
-    fn grace(&self, api: &Api, object: &Tree, requested: Option<i64>) -> i64 {
-        let _ = (api, object, requested);
+    fn grace(&self, object: &Tree, requested: Option<i64>) -> i64 {
+        let _ = (object, requested);
         0
     }
 

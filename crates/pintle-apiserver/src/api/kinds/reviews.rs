@@ -10,14 +10,14 @@ use crate::{
         Answer, Api, ApiError, Call, ISSUER, User,
         request::negotiate,
         response,
-        write::{Unstored, set_namespace},
+        write::{Unstored, set_namespace, wipe_system_metadata},
     },
     authz::{
         access::{Access, Resource, What},
         rule::Rule,
     },
     meta::{
-        self, Tree,
+        Tree,
         names::{label_value, qualified_name},
     },
     schema::field::FieldError,
@@ -55,7 +55,7 @@ impl Api {
         let options = call.write_options("CreateOptions")?;
         let mut review = call.object(&options)?;
         set_namespace(resource, call.target.namespace.as_deref(), &mut review)?;
-        wipe(&mut review);
+        wipe_system_metadata(&mut review);
         self.record_manager(resource, "", &options, None, &mut review);
         let exchanged = Exchanged {
             group: &resource.group,
@@ -110,9 +110,7 @@ impl Api {
         review.insert("kind".into(), resource.kind.clone().into());
         review.insert("status".into(), status);
         let answer = response::written(&Value::Object(review)).into_bytes();
-        let mut answer = response::formed(201, form, answer);
-        options.warnings.add_to(&mut answer);
-        Ok(answer)
+        Ok(response::formed(201, form, answer))
     }
 
     /// Returns what a user may do in a namespace.
@@ -156,20 +154,6 @@ impl Api {
                 json!({"user": {}, "error": format!("[invalid bearer token, {why}]")})
             }
         })
-    }
-}
-
-/// Removes metadata that only the server sets.
-fn wipe(review: &mut Tree) {
-    let metadata = meta::metadata(review);
-    for field in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-    ] {
-        metadata.remove(field);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Decodes a request: path, user, query, options, selectors, body.
 
+mod deadline;
 pub(crate) mod decode;
 pub(crate) mod fields;
 pub(crate) mod negotiate;

@@ -363,6 +363,13 @@ impl ApiError {
         Self::new(429, "TooManyRequests", message).cause(cause)
     }
 
+    /// A write that did not end in its time.
+    pub(crate) fn timed_out() -> Self {
+        let why = "Timeout: request did not complete within requested timeout - context deadline \
+                   exceeded";
+        Self::new(504, "Timeout", why)
+    }
+
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
         let message = message.to_string();
         let whole = format!("Internal error occurred: {message}");

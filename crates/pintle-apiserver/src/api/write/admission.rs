@@ -38,8 +38,14 @@ impl Api {
             let may_corrupt = self.admission.admits_by_configuration(self, &request);
             let before = may_corrupt.then(|| managers(new).cloned());
             self.admission.admit(self, &mut request, Some(new)).await?;
-            if let Some(before) = before {
-                keep_valid_managers(new, before);
+            if let Some(before) = before
+                && let Some(why) = keep_valid_managers(new, before)
+            {
+                write.options.warnings.add(format!(
+                    ".metadata.managedFields was in an invalid state after admission; this could \
+                     be caused by an outdated mutating admission controller; please fix your \
+                     requests: {why}"
+                ));
             }
             return set_namespace(resource, write.namespace, new);
         };
@@ -178,27 +184,40 @@ fn managers(object: &Tree) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Restores the field managers if a plugin left some that cannot be decoded.
-fn keep_valid_managers(object: &mut Tree, before: Option<Value>) {
-    let valid = |entry: &Value| {
-        matches!(entry["operation"].as_str(), Some("Apply" | "Update"))
-            && entry["apiVersion"].is_string()
-            && entry["fieldsType"] == "FieldsV1"
-            && entry["fieldsV1"].is_object()
-    };
+/// Restores the field managers if a plugin left some that cannot be decoded, and returns why.
+fn keep_valid_managers(object: &mut Tree, before: Option<Value>) -> Option<String> {
     let now = managers(object);
-    if now == before.as_ref() || now.is_none() {
-        return;
+    if now == before.as_ref() {
+        return None;
     }
-    let all_valid = now.and_then(Value::as_array);
-    if all_valid.is_some_and(|entries| entries.iter().all(valid)) {
-        return;
-    }
+    let problem = match now? {
+        Value::Array(entries) => {
+            let mut entries = entries.iter().enumerate();
+            entries.find_map(|(i, entry)| manager_problem(i, entry))
+        }
+        _ => Some("a list is expected".to_owned()),
+    }?;
     let metadata = meta::metadata(object);
     match before {
         Some(before) => metadata.insert("managedFields".into(), before),
         None => metadata.remove("managedFields"),
     };
+    Some(problem)
+}
+
+/// Returns why an entry of the field managers cannot be decoded, in upstream's words.
+fn manager_problem(index: usize, entry: &Value) -> Option<String> {
+    let text = |field: &str| entry[field].as_str().unwrap_or_default();
+    Some(match text("fieldsType") {
+        _ if !matches!(text("operation"), "Apply" | "Update") => {
+            "operation must be `Apply` or `Update`".to_owned()
+        }
+        _ if text("apiVersion").is_empty() => "apiVersion must not be empty".to_owned(),
+        "" => format!("missing fieldsType in managed fields entry {index}"),
+        "FieldsV1" if entry["fieldsV1"].is_object() => return None,
+        "FieldsV1" => format!("error decoding the fields of managed fields entry {index}"),
+        other => format!("invalid fieldsType {other:?} in managed fields entry {index}"),
+    })
 }
 
 /// Returns the name of the object: that of the path, or for a create that of the object.

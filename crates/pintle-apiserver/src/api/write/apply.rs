@@ -36,7 +36,7 @@ impl Api {
                 match self.apply_new(call, options, &config).await {
                     // Another client created it first: update that object instead.
                     Err(error) if error.is_taken() && tries > 0 => {}
-                    created => return created?.answer(201, call, self, options).await,
+                    created => return created?.answer(201, call, self).await,
                 }
             }
             let mut pending = None;
@@ -67,7 +67,7 @@ impl Api {
             match changed {
                 // It was deleted concurrently: create it again.
                 Err(error) if error.is_missing() && may_create && tries > 0 => {}
-                written => return written?.answer(200, call, self, options).await,
+                written => return written?.answer(200, call, self).await,
             }
         }
     }

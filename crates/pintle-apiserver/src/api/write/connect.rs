@@ -22,6 +22,9 @@ impl Api {
     /// Answers a connect: the refusal of admission or authorization, 404 without the object, or 501.
     pub(crate) async fn connect(&self, call: &Call, sub: &str) -> Answer {
         let resource = &call.target.resource;
+        if call.query.all("dryRun").next().is_some() {
+            return Err(ApiError::bad_request("dryRun is not supported"));
+        }
         if let Some(exchanged) = resource.sub(sub) {
             let kind = Exchanged {
                 group: &exchanged.group,

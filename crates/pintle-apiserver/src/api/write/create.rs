@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::{
     Attributes, Managers, Operation, Part, Written,
     commit::{CommitError, drop_managers_if_too_large},
-    set_namespace,
+    set_namespace, wipe_system_metadata,
 };
 use crate::{
     admission::shown_name,
@@ -30,7 +30,7 @@ impl Api {
         let object = call.object(&options)?;
         let write = call.create_of(&options, Managers::Record);
         let written = self.create_object(&write, object).await?;
-        written.answer(201, call, self, &options).await
+        written.answer(201, call, self).await
     }
 
     /// Creates an object on the server's own behalf.
@@ -85,14 +85,7 @@ impl Api {
         if custom.is_some_and(|custom| custom.terminating) {
             return Err(definition_terminating(resource, &given));
         }
-        let metadata = meta::metadata(&mut object);
-        for field in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-        ] {
-            metadata.remove(field);
-        }
+        wipe_system_metadata(&mut object);
         resource.hooks.complete(&mut object);
         if write.managers == Managers::Record {
             self.record_write(write, None, &mut object).await;

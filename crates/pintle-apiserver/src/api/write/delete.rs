@@ -15,7 +15,7 @@ use crate::{
     api::{
         Answer, Api, ApiError, Call,
         read::list::list_answer,
-        request::options::{FieldValidation, Sent, Warnings, WriteOptions},
+        request::options::{FieldValidation, Sent, WriteOptions},
         response::{
             self,
             status::{Details, Status},
@@ -24,6 +24,7 @@ use crate::{
     meta::{self, Tree},
     registry::Resource,
     schema::field::FieldError,
+    server::PodDeletion,
     store::{Change, Expect, Object},
 };
 
@@ -69,23 +70,22 @@ impl Api {
     pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
         let resource = &call.target.resource;
-        let warnings = Warnings::default();
         if options.propagation.is_none()
             && let Some(warning) = resource.hooks.delete_warning()
         {
-            warnings.add(warning.to_owned());
+            call.warnings.add(warning.to_owned());
         }
-        let mut response = match self.delete_object(call, &call.key(), &options).await? {
-            Deleted::Gone(object) if !resource.returns_deleted => {
-                response::document(200, &success(resource, &object))
-            }
-            Deleted::Gone(object) | Deleted::Marked(object) => {
-                let object = self.shown(resource, object).await?;
-                response::object(200, &call.view(&self.clock), &object)
-            }
-        };
-        warnings.add_to(&mut response);
-        Ok(response)
+        Ok(
+            match self.delete_object(call, &call.key(), &options).await? {
+                Deleted::Gone(object) if !resource.returns_deleted => {
+                    response::document(200, &success(resource, &object))
+                }
+                Deleted::Gone(object) | Deleted::Marked(object) => {
+                    let object = self.shown(resource, object).await?;
+                    response::object(200, &call.view(&self.clock), &object)
+                }
+            },
+        )
     }
 
     /// Answers DELETE of a collection.
@@ -117,28 +117,15 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let resource = &call.target.resource;
-        let write_options = WriteOptions {
-            dry_run: options.dry_run,
-            manager: String::new(),
-            field_validation: FieldValidation::default(),
-            warnings: call.warnings.clone(),
-            audit: call.audit.clone(),
-            sent: Sent::deletion(&options.sent),
-        };
-        let user = (!options.admitted).then_some(&call.user);
-        let write = Attributes {
-            operation: Operation::Delete,
-            name: name_of(key),
-            user,
-            ..call.update_of(Part::Everything, &write_options, Managers::Keep)
-        };
         for _ in 0..MAX_TRIES {
             let current = self.current(resource, key)?;
             check_preconditions(resource, &current, options)?;
             let old = self.read_tree(resource, &current).await?;
-            // The review of a whole collection names no object.
-            let name = call.target.name.as_ref().map_or("", |_| write.name);
-            self.admit_delete(&write, name, &old).await?;
+            let grace = grace_of(resource, &old, options);
+            if grace == Grace::Pending {
+                return Ok(Deleted::Marked(current));
+            }
+            self.admit_graceful(call, key, &old, options, grace).await?;
             let old = if resource.is_converted() {
                 resource.stored_tree(&current)
             } else {
@@ -149,6 +136,44 @@ impl Api {
             }
         }
         Err(ApiError::modified(&resource.group, &resource.plural, key))
+    }
+
+    /// Runs admission on a delete: once, or twice if upstream marks the object and then removes it.
+    async fn admit_graceful(
+        &self,
+        call: &Call,
+        key: &str,
+        old: &Tree,
+        options: &DeleteOptions,
+        grace: Grace,
+    ) -> Result<(), ApiError> {
+        let resource = &call.target.resource;
+        let write_options = WriteOptions {
+            dry_run: options.dry_run,
+            manager: String::new(),
+            field_validation: FieldValidation::default(),
+            warnings: call.warnings.clone(),
+            audit: call.audit.clone(),
+            sent: Sent::deletion(&options.reviewed(grace)),
+        };
+        let write = Attributes {
+            operation: Operation::Delete,
+            name: name_of(key),
+            user: (!options.admitted).then_some(&call.user),
+            ..call.update_of(Part::Everything, &write_options, Managers::Keep)
+        };
+        // The review of a whole collection names no object.
+        let name = call.target.name.as_deref().unwrap_or_default();
+        self.admit_delete(&write, name, old).await?;
+        if grace != Grace::Period(0) || options.dry_run {
+            return Ok(());
+        }
+        let mut marked = old.clone();
+        self.mark(resource, &mut marked, options);
+        if meta::finalizers(&marked).is_empty() {
+            self.admit_delete(&write, name, &marked).await?;
+        }
+        Ok(())
     }
 
     /// Deletes an object on the server's own behalf.
@@ -243,7 +268,10 @@ impl Api {
             }
             return;
         }
-        let grace = resource.hooks.grace(self, object, options.grace);
+        let grace = match self.pod_deletion {
+            PodDeletion::AtOnce => 0,
+            _ => resource.hooks.grace(object, options.grace),
+        };
         let metadata = meta::metadata(object);
         let at = add_seconds(now, grace);
         metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
@@ -258,6 +286,41 @@ impl Api {
     }
 }
 
+/// How a delete treats the grace period of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grace {
+    /// The kind has none, or the period is over.
+    None,
+    /// The object is to be gone after so many seconds.
+    Period(i64),
+    /// An earlier delete marked the object, and this one does not shorten its period.
+    Pending,
+}
+
+/// Returns how Kubernetes treats the grace period, whatever stands in for the kubelet here.
+fn grace_of(resource: &Resource, object: &Tree, options: &DeleteOptions) -> Grace {
+    if !resource.hooks.keeps_deletion_mark() {
+        return Grace::None;
+    }
+    if !meta::is_deleting(object) {
+        return Grace::Period(resource.hooks.grace(object, options.grace));
+    }
+    let running = object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("deletionGracePeriodSeconds"))
+        .and_then(Value::as_i64);
+    match (running.unwrap_or(0), options.grace.map(shortest)) {
+        (0, _) => Grace::None,
+        (running, Some(grace)) if grace < running => Grace::Period(grace),
+        _ => Grace::Pending,
+    }
+}
+
+/// Returns a grace period; a negative one is the shortest there is.
+fn shortest(grace: i64) -> i64 {
+    if grace < 0 { 1 } else { grace }
+}
+
 fn name_of(key: &str) -> &str {
     key.rsplit('/').next().unwrap_or_default()
 }
@@ -269,7 +332,7 @@ fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     let metadata = meta::metadata(object);
     let running = metadata.get("deletionGracePeriodSeconds");
     let running = running.and_then(Value::as_i64).unwrap_or(0);
-    let mut grace = if grace < 0 { 1 } else { grace };
+    let mut grace = shortest(grace);
     if grace >= running {
         return;
     }
@@ -372,18 +435,17 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
     }
 }
 
-/// Decodes the options of a delete: the query overrides the body.
+/// Decodes the options of a delete: those in the body, or in the query if there is no body.
 fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
-    let mut body = if call.body.is_empty() {
-        json!({})
-    } else {
-        call.options_body()?
-    };
-    if !body.is_object() {
-        return Err(ApiError::bad_request(
-            "DeleteOptions: an object is expected",
-        ));
+    if !call.body.is_empty() {
+        let body = call.options_body()?;
+        if !body.is_object() {
+            let why = "DeleteOptions: an object is expected";
+            return Err(ApiError::bad_request(why));
+        }
+        return DeleteOptions::read(&body);
     }
+    let mut body = json!({});
     let query = &call.query;
     let policy = query.get("propagationPolicy");
     if !policy.is_empty() {
@@ -419,6 +481,21 @@ impl DeleteOptions {
             unobserved: true,
             ..Self::default()
         }
+    }
+
+    /// Returns the options as admission reviews show them, with the period that applies.
+    fn reviewed(&self, grace: Grace) -> Arc<Value> {
+        let period = match grace {
+            Grace::Period(period) => Some(period),
+            _ => self.grace.map(shortest),
+        };
+        let Some(period) = period.filter(|period| self.sent["gracePeriodSeconds"] != *period)
+        else {
+            return Arc::clone(&self.sent);
+        };
+        let mut shown = Value::clone(&self.sent);
+        shown["gracePeriodSeconds"] = period.into();
+        Arc::new(shown)
     }
 
     /// Decodes `DeleteOptions`.

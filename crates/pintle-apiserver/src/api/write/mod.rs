@@ -185,16 +185,10 @@ impl Call {
 }
 
 impl Written {
-    /// Renders the object, with the warnings of the request.
-    pub(crate) async fn answer(
-        &self,
-        code: u16,
-        call: &Call,
-        api: &Api,
-        options: &WriteOptions,
-    ) -> Answer {
+    /// Renders the object.
+    pub(crate) async fn answer(&self, code: u16, call: &Call, api: &Api) -> Answer {
         let view = call.view(&api.clock);
-        let mut response = match self {
+        Ok(match self {
             Self::Stored(object) if !call.target.resource.is_converted() => {
                 response::object(code, &view, object)
             }
@@ -206,9 +200,7 @@ impl Written {
                 let object = api.shown(&call.target.resource, object).await?;
                 response::content(code, &view, &object.content, object.stored_revision())
             }
-        };
-        options.warnings.add_to(&mut response);
-        Ok(response)
+        })
     }
 
     /// Returns the result as an object.
@@ -278,6 +270,21 @@ pub(crate) fn set_namespace(
     }
     meta::metadata(object).insert("namespace".into(), wanted.into());
     Ok(())
+}
+
+/// Removes the metadata that only the server sets, as upstream does before admission sees an object
+/// that is created.
+pub(crate) fn wipe_system_metadata(object: &mut Tree) {
+    let metadata = meta::metadata(object);
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        metadata.remove(field);
+    }
 }
 
 /// Returns true if an object that is being deleted has nothing left to wait for.

@@ -60,7 +60,7 @@ impl Api {
         };
         let write = call.update_of(Part::of(sub), &options, Managers::Record);
         let written = self.change(&write, &mut patched).await?;
-        written.answer(200, call, self, &options).await
+        written.answer(200, call, self).await
     }
 }
 

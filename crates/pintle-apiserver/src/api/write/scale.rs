@@ -102,9 +102,7 @@ impl Api {
             ..call.update_of(Part::Main, &options, Managers::Record)
         };
         let written = self.change(&write, &mut rescale).await?;
-        let mut answer = self.scaled(call, &written).await?;
-        options.warnings.add_to(&mut answer);
-        Ok(answer)
+        self.scaled(call, &written).await
     }
 
     /// Answers a server-side apply of a scale.
@@ -143,9 +141,7 @@ impl Api {
             ..call.update_of(Part::Main, &options, Managers::Keep)
         };
         let written = self.change(&write, &mut rescale).await?;
-        let mut answer = self.scaled(call, &written).await?;
-        options.warnings.add_to(&mut answer);
-        Ok(answer)
+        self.scaled(call, &written).await
     }
 
     async fn scaled(&self, call: &Call, written: &Written) -> Answer {

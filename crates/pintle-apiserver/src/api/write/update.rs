@@ -56,7 +56,7 @@ impl Api {
             match self.create_object(&write, new).await {
                 // Another client created it first: update that object instead.
                 Err(error) if error.is_taken() => {}
-                created => return created?.answer(201, call, self, &options).await,
+                created => return created?.answer(201, call, self).await,
             }
         }
         if !names_version(&object) && !resource.unconditional_update {
@@ -64,7 +64,7 @@ impl Api {
         }
         let write = call.update_of(Part::of(sub), &options, Managers::Record);
         let written = self.change(&write, &mut |_| Ok(object.clone())).await?;
-        written.answer(200, call, self, &options).await
+        written.answer(200, call, self).await
     }
 
     /// Changes a stored object: reads it, computes the next state, and commits if the stored object
@@ -98,12 +98,17 @@ impl Api {
             let stored = Value::Object(self.read_tree(resource, &current).await?);
             let old = meta::tree(&stored);
             let mut new = next_state(old)?;
-            check_preconditions(resource, &new, &current)?;
+            check_uid(resource, &new, &current)?;
+            let is_named = meta::text(&new, "name") == write.name;
             if write.managers == Managers::Record {
                 self.record_write(write, Some(&stored), &mut new).await;
             }
             self.mutate(write, Some(old), &mut new).await?;
             self.check_rights(write, &new, Some(old))?;
+            check_version(resource, &new, &current)?;
+            if is_named {
+                check_identity(resource, &new, old)?;
+            }
             let _reservation = match part {
                 Part::Main => resource.hooks.allocate(self, &mut new, Some(old))?,
                 _ => None,
@@ -204,12 +209,9 @@ fn version_required(resource: &Resource, name: &str) -> ApiError {
     ApiError::invalid(&resource.group, &resource.plural, name, errors)
 }
 
-/// Checks the `resourceVersion` and UID a client sends against the stored object.
-fn check_preconditions(
-    resource: &Resource,
-    object: &Tree,
-    current: &Object,
-) -> Result<(), ApiError> {
+/// Checks the `resourceVersion` of a new state against the stored object. Upstream does so after
+/// admission, which may refuse the write first.
+fn check_version(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
     let version = meta::text(object, "resourceVersion");
     if !version.is_empty() {
         let name = current.name();
@@ -227,6 +229,35 @@ fn check_preconditions(
             Ok(_) => {}
         }
     }
+    Ok(())
+}
+
+/// Checks that admission left the name and the UID of an object alone. Without a UID it keeps its own.
+fn check_identity(resource: &Resource, new: &Tree, old: &Tree) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    for field in ["name", "uid"] {
+        let (found, stored) = (meta::text(new, field), meta::text(old, field));
+        if found != stored && !(field == "uid" && found.is_empty()) {
+            let path = format!("metadata.{field}");
+            errors.push(FieldError::invalid(path, found, "field is immutable"));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // Upstream reports these twice: from generic validation and from the kind's own.
+    errors.extend(errors.clone());
+    let (group, kind) = (&resource.group, &resource.kind);
+    Err(ApiError::invalid(
+        group,
+        kind,
+        meta::text(old, "name"),
+        errors,
+    ))
+}
+
+/// Checks the UID a client sends against the stored object.
+fn check_uid(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
     let (uid, stored) = (meta::text(object, "uid"), &current.header().uid);
     if !uid.is_empty() && uid != stored {
         let (key, name) = (&current.key, current.name());

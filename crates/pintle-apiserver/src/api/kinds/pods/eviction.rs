@@ -18,7 +18,7 @@ use crate::{
             Attributes, Managers, Operation, Part, Unstored, Written,
             delete::{DeleteOptions, check_preconditions},
             scale::selector_text,
-            set_namespace, unstored_object,
+            set_namespace, unstored_object, wipe_system_metadata,
         },
     },
     meta::{self, LabelSelector, Tree},
@@ -55,6 +55,7 @@ impl Api {
     pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut eviction = unstored_object(call.decoded(("policy", "v1", "Eviction"))?);
+        wipe_system_metadata(&mut eviction);
         let namespace = call.target.namespace.as_deref();
         set_namespace(&call.target.resource, namespace, &mut eviction)?;
         let admission = Unstored {
@@ -63,7 +64,9 @@ impl Api {
             kind: EVICTION,
             options: &options,
         };
-        self.admit_unstored(&admission, &mut eviction).await?;
+        self.mutate_unstored(&admission, &mut eviction).await?;
+        check_name(call, &eviction)?;
+        self.validate_unstored(&admission, &eviction).await?;
         let mut delete = DeleteOptions::read(&Value::Object(eviction)["deleteOptions"])?;
         delete.admitted = true;
         delete.dry_run |= options.dry_run;
@@ -197,6 +200,15 @@ impl Api {
         self.change(&write, &mut take_one).await?;
         Ok(Verdict::Evict)
     }
+}
+
+/// Checks that an eviction is for the Pod in the path.
+fn check_name(call: &Call, eviction: &Tree) -> Result<(), ApiError> {
+    if Some(meta::text(eviction, "name")) == call.target.name.as_deref() {
+        return Ok(());
+    }
+    let why = "name in URL does not match name in Eviction object";
+    Err(ApiError::bad_request(why))
 }
 
 fn is_ready(pod: &Value) -> bool {

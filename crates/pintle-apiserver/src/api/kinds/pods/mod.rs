@@ -40,12 +40,12 @@ impl Kind for Pods {
     }
 
     /// Returns zero for a Pod that no kubelet runs: one that is not scheduled, or has finished.
-    fn grace(&self, api: &Api, pod: &Tree, requested: Option<i64>) -> i64 {
+    fn grace(&self, pod: &Tree, requested: Option<i64>) -> i64 {
         let at = |part: &str, field: &str| pod.get(part).and_then(|part| part.get(field));
         let scheduled = at("spec", "nodeName").is_some_and(|node| node.as_str() != Some(""));
         let phase = at("status", "phase").and_then(Value::as_str);
         let finished = matches!(phase, Some("Succeeded" | "Failed"));
-        if !scheduled || finished || api.pod_deletion == PodDeletion::AtOnce {
+        if !scheduled || finished {
             return 0;
         }
         let own = || {

@@ -107,9 +107,7 @@ impl Api {
         request.insert("apiVersion".into(), REQUEST.api_version().into());
         request.insert("kind".into(), KIND.into());
         let answer = Value::Object(request).to_string().into_bytes();
-        let mut answer = response::formed(201, form, answer);
-        options.warnings.add_to(&mut answer);
-        Ok(answer)
+        Ok(response::formed(201, form, answer))
     }
 
     /// Looks up the object that the token will be bound to.
