@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
@@ -21,6 +21,9 @@ use rustls::{
 };
 
 use super::Injection;
+
+#[cfg(test)]
+mod rotation;
 
 /// How often files are checked for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(10);
@@ -51,10 +54,33 @@ fn invalid(error: impl fmt::Display) -> CertificateError {
 #[derive(Debug)]
 pub struct Certificates {
     current: Arc<Current>,
-    files: Option<(PathBuf, PathBuf)>,
+    files: Option<Files>,
     /// The CA bundle of a generated certificate, in PEM.
     authority: Option<String>,
     pub(super) injections: Vec<Injection>,
+}
+
+/// The files of a certificate.
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// What the certificate in use was parsed from. The files may change before a server runs, and
+    /// while it is restarted.
+    parsed: Mutex<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Files {
+    fn read(&self) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
+        Ok((read(&self.certificate)?, read(&self.key)?))
+    }
+}
+
+impl fmt::Debug for Files {
+    /// Leaves out the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = (&self.certificate, &self.key);
+        f.debug_tuple("Files").field(&paths).finish()
+    }
 }
 
 /// The certificate in use.
@@ -79,10 +105,15 @@ impl Certificates {
         key: impl Into<PathBuf>,
     ) -> Result<Self, CertificateError> {
         let (certificate, key) = (certificate.into(), key.into());
-        let current = parse(&read(&certificate)?, &read(&key)?)?;
+        let parsed = (read(&certificate)?, read(&key)?);
+        let current = parse(&parsed.0, &parsed.1)?;
         Ok(Self {
             current: Arc::new(Current(RwLock::new(Arc::new(current)))),
-            files: Some((certificate, key)),
+            files: Some(Files {
+                certificate,
+                key,
+                parsed: Mutex::new(parsed),
+            }),
             authority: None,
             injections: Vec::new(),
         })
@@ -160,15 +191,13 @@ impl Certificates {
     ///
     /// Cancel safe: the certificate is replaced as a whole.
     pub(super) async fn reload(&self) {
-        let Some((certificate, key)) = &self.files else {
+        let Some(files) = &self.files else {
             return std::future::pending().await;
         };
-        let both = || Ok::<_, CertificateError>((read(certificate)?, read(key)?));
-        let mut seen = both().ok();
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
-            let found = match both() {
-                Ok(found) if Some(&found) == seen.as_ref() => continue,
+            let found = match files.read() {
+                Ok(found) if found == *files.parsed.lock() => continue,
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the webhook certificate; keeping the old one");
@@ -186,7 +215,7 @@ impl Certificates {
                     continue;
                 }
             }
-            seen = Some(found);
+            *files.parsed.lock() = found;
         }
     }
 }

@@ -17,6 +17,14 @@ pub(super) fn patch(document: &Value, before: &Value, after: &Value) -> Vec<Valu
 
 /// Applies the difference between two views to a document.
 fn transfer(document: &mut Value, before: &Value, after: &Value) {
+    if let (Value::Array(list), Value::Array(old), Value::Array(new)) =
+        (&mut *document, before, after)
+        && list.len() == old.len()
+        && old != new
+    {
+        *list = transferred(list, old, new);
+        return;
+    }
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
         if before != after {
             *document = after.clone();
@@ -40,6 +48,39 @@ fn transfer(document: &mut Value, before: &Value, after: &Value) {
         let place = document.entry(name.clone()).or_insert(Value::Null);
         transfer(place, before.unwrap_or(&Value::Null), value);
     }
+}
+
+/// Returns a list with the items of `new`. An item that was in the list before keeps what its type
+/// does not know: one that is equal, has the same `name`, or is in the same place of as many.
+fn transferred(list: &[Value], old: &[Value], new: &[Value]) -> Vec<Value> {
+    let mut origins: Vec<Option<usize>> = vec![None; new.len()];
+    let mut used = vec![false; old.len()];
+    let same_name = |a: &Value, b: &Value| a["name"].is_string() && a["name"] == b["name"];
+    let same_length = old.len() == new.len();
+    let rules: [&dyn Fn(usize, usize) -> bool; 3] = [
+        &|i, j| old[j] == new[i],
+        &|i, j| same_name(&old[j], &new[i]),
+        &|i, j| i == j && same_length,
+    ];
+    for matches in rules {
+        for (i, origin) in origins.iter_mut().enumerate() {
+            if origin.is_none() {
+                *origin = (0..old.len()).find(|j| !used[*j] && matches(i, *j));
+                if let Some(j) = *origin {
+                    used[j] = true;
+                }
+            }
+        }
+    }
+    let items = new.iter().zip(origins).map(|(item, origin)| match origin {
+        Some(j) => {
+            let mut changed = list[j].clone();
+            transfer(&mut changed, &old[j], item);
+            changed
+        }
+        None => item.clone(),
+    });
+    items.collect()
 }
 
 /// Appends the operations that turn one document into another. Lists are replaced as a whole.

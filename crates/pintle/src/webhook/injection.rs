@@ -51,32 +51,43 @@ impl Injection {
         }
     }
 
-    /// Writes the bundle, in base64.
+    /// Writes the bundle, in base64, where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration does not exist, or changes at the same time; the caller tries again.
     pub(super) async fn apply(&self, client: &Client, bundle: &str) -> Result<(), kube::Error> {
         let request = Request::get(&self.path).body(Vec::new());
         let current: Value = client
             .request(request.map_err(kube::Error::HttpError)?)
             .await?;
-        let operations = match self.kind {
+        let places: Vec<String> = match self.kind {
             Kind::Webhooks => {
                 let count = current["webhooks"].as_array().map_or(0, Vec::len);
-                (0..count)
-                    .map(|i| set(&format!("/webhooks/{i}/clientConfig/caBundle"), bundle))
-                    .collect::<Vec<_>>()
+                let place = |i| format!("/webhooks/{i}/clientConfig/caBundle");
+                (0..count).map(place).collect()
             }
-            Kind::Conversion => vec![set(
-                "/spec/conversion/webhook/clientConfig/caBundle",
-                bundle,
-            )],
+            Kind::Conversion => vec!["/spec/conversion/webhook/clientConfig/caBundle".to_owned()],
         };
+        let missing = places.iter().filter(|place| {
+            let found = current.pointer(place).and_then(Value::as_str);
+            found != Some(bundle)
+        });
+        let mut operations: Vec<Value> = missing
+            .map(|place| json!({"op": "add", "path": place, "value": bundle}))
+            .collect();
+        if operations.is_empty() {
+            return Ok(());
+        }
+        // Places are addressed by index, which another client may change meanwhile.
+        let version = &current["metadata"]["resourceVersion"];
+        let unchanged =
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+        operations.insert(0, unchanged);
         let request = Request::patch(&self.path)
             .header(CONTENT_TYPE, "application/json-patch+json")
             .body(Value::from(operations).to_string().into_bytes());
         let request = request.map_err(kube::Error::HttpError)?;
         client.request::<Value>(request).await.map(drop)
     }
-}
-
-fn set(path: &str, bundle: &str) -> Value {
-    json!({"op": "add", "path": path, "value": bundle})
 }

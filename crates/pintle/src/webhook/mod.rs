@@ -49,7 +49,9 @@
 //!
 //! A request that cannot be decoded gets 400 and an unknown path 404. A panic in a function is
 //! logged and counted, and the response is 500; the API server then follows the failure policy of
-//! the configuration. The size of bodies, the number of connections and their duration are limited.
+//! the configuration. A body that does not arrive in time gets 408, and a function that does not
+//! return while its caller waits 504. The size of bodies and the number of connections are limited;
+//! if there are too many, the oldest idle one ends.
 
 mod certificates;
 mod diff;

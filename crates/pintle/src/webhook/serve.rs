@@ -1,7 +1,7 @@
 //! The server: routes reviews to functions, over TLS or in process.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     convert::Infallible,
     fmt,
     future::Future,
@@ -25,7 +25,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream, ToSocketAddrs},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::Instant,
 };
@@ -43,10 +43,18 @@ use crate::{
 
 /// The maximum size of a review, in bytes: two objects of the maximum size, plus the envelope.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-/// The number of concurrent connections; further ones wait.
+/// The number of concurrent connections. For a further one, the oldest is closed once it is idle.
 const CONNECTIONS: usize = 256;
-/// How long a TLS handshake or the head of a request may take.
+/// How long a TLS handshake or the body of a request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a webhook may take, if its caller does not give up earlier. No API server waits longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the next connection is closed while there is no room for another.
+const ROOM_EVERY: Duration = Duration::from_millis(10);
+/// How often the authority in configurations is checked.
+const INJECT_EVERY: Duration = Duration::from_secs(10);
+/// How long to wait after the first failed injection. Doubles up to [`INJECT_EVERY`].
+const INJECT_BACKOFF: Duration = Duration::from_millis(500);
 /// How long to wait after `accept` fails.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -187,7 +195,8 @@ impl WebhookServer {
 
     /// Returns a component that serves the webhooks on every replica, over TLS.
     ///
-    /// Self-signed authorities are injected before controllers start.
+    /// Self-signed authorities are injected before controllers start, as soon as the configurations
+    /// exist, and again whenever they are missing there. A shutdown waits for reviews under way.
     pub fn component(
         self,
         name: impl Into<String>,
@@ -202,8 +211,8 @@ impl WebhookServer {
         })
     }
 
-    /// Serves the webhooks over TLS until `shutdown` is cancelled, without a manager. Authorities
-    /// are not injected.
+    /// Serves the webhooks over TLS until `shutdown` is cancelled and reviews under way have ended,
+    /// without a manager. Authorities are not injected.
     ///
     /// # Errors
     ///
@@ -224,9 +233,8 @@ impl WebhookServer {
         tracing::info!(%address, "serving webhooks");
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => {}
             () = certificates.reload() => {}
-            () = accept_all(listener, acceptor, self.handler()) => {}
+            () = accept_all(listener, acceptor, self.handler(), shutdown) => {}
         }
         Ok(())
     }
@@ -240,23 +248,46 @@ impl WebhookServer {
         let acceptor = TlsAcceptor::from(certificates.server_config()?);
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        if let Some(authority) = certificates.authority_pem() {
-            let bundle = STANDARD.encode(authority);
-            for injection in &certificates.injections {
-                let injected = injection.apply(environment.client(), &bundle).await;
-                injected.map_err(|error| format!("cannot write the CA to {injection}: {error}"))?;
-            }
-        }
         tracing::info!(%address, "serving webhooks");
-        environment.ready();
-        let serving = accept_all(listener, acceptor, self.handler());
+        let serving = accept_all(listener, acceptor, self.handler(), environment.shutdown());
         tokio::select! {
             biased;
-            () = environment.shutdown().cancelled() => {}
             () = certificates.reload() => {}
+            () = keep_injected(certificates, environment) => {}
             () = serving => {}
         }
         Ok(())
+    }
+}
+
+/// Writes the authority of a self-signed certificate into configurations, reports that the server is
+/// ready, and repeats that for configurations that change or are created again. Never ends.
+async fn keep_injected(certificates: &Certificates, environment: &Environment) {
+    let bundle = certificates.authority_pem().map(|pem| STANDARD.encode(pem));
+    let Some(bundle) = bundle.filter(|_| !certificates.injections.is_empty()) else {
+        environment.ready();
+        return std::future::pending().await;
+    };
+    let (mut backoff, mut is_ready) = (INJECT_BACKOFF, false);
+    loop {
+        let mut complete = true;
+        for injection in &certificates.injections {
+            if let Err(error) = injection.apply(environment.client(), &bundle).await {
+                tracing::warn!(configuration = %injection, %error, "cannot write the CA; retrying");
+                complete = false;
+            }
+        }
+        if complete && !is_ready {
+            environment.ready();
+            is_ready = true;
+        }
+        let wait = if complete { INJECT_EVERY } else { backoff };
+        backoff = if complete {
+            INJECT_BACKOFF
+        } else {
+            INJECT_EVERY.min(backoff * 2)
+        };
+        tokio::time::sleep(wait).await;
     }
 }
 
@@ -268,32 +299,84 @@ fn allowed(patch: &[Value]) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
 }
 
-/// Accepts connections. Never ends; dropping it closes all of them.
-async fn accept_all(listener: TcpListener, acceptor: TlsAcceptor, handler: WebhookHandler) {
+/// Accepts connections until the shutdown, then waits for the requests under way. Dropping it closes
+/// all connections.
+async fn accept_all(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    handler: WebhookHandler,
+    shutdown: &CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
-    loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let accepted = listener.accept().await;
-        while connections.try_join_next().is_some() {}
-        match accepted {
-            Ok((stream, _)) => {
-                let (acceptor, handler) = (acceptor.clone(), handler.clone());
-                connections.spawn(async move {
-                    serve_connection(stream, acceptor, handler).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept a webhook connection; retrying");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
+    // Asks a connection to end; the oldest first.
+    let mut open: VecDeque<CancellationToken> = VecDeque::new();
+    let accepting = async {
+        loop {
+            let accepted = listener.accept().await;
+            while connections.try_join_next().is_some() {}
+            open.retain(|ending| !ending.is_cancelled());
+            match accepted {
+                Ok((stream, _)) => {
+                    let permit = make_room(&permits, &mut open).await;
+                    let ending = CancellationToken::new();
+                    open.push_back(ending.clone());
+                    let (acceptor, handler) = (acceptor.clone(), handler.clone());
+                    connections.spawn(async move {
+                        serve_connection(stream, acceptor, handler, &ending).await;
+                        ending.cancel();
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a webhook connection; retrying");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                }
             }
         }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        () = accepting => {}
+    }
+    drop(listener);
+    for ending in open {
+        ending.cancel();
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits until there may be another connection. Idle connections end for it, the oldest first, so
+/// that clients which say nothing cannot keep others out.
+async fn make_room(
+    permits: &Arc<Semaphore>,
+    open: &mut VecDeque<CancellationToken>,
+) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+            return permit;
+        }
+        if let Some(oldest) = open.pop_front() {
+            oldest.cancel();
+        }
+        tokio::time::sleep(ROOM_EVERY).await;
     }
 }
 
-async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, handler: WebhookHandler) {
-    let stream = match tokio::time::timeout(REQUEST_TIMEOUT, acceptor.accept(stream)).await {
+/// Serves a connection. Once `ending` is cancelled, it ends with the request that is under way.
+async fn serve_connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    handler: WebhookHandler,
+    ending: &CancellationToken,
+) {
+    let handshake = tokio::select! {
+        biased;
+        () = ending.cancelled() => return,
+        handshake = tokio::time::timeout(REQUEST_TIMEOUT, acceptor.accept(stream)) => handshake,
+    };
+    let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%error, "TLS handshake of a webhook connection failed");
@@ -301,12 +384,23 @@ async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, handler: Web
         }
         Err(_) => return,
     };
-    let served = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         // Also ends idle connections.
         .header_read_timeout(Duration::from_secs(90))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(handler))
-        .await;
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(handler));
+    let mut connection = std::pin::pin!(connection);
+    let served = tokio::select! {
+        biased;
+        served = connection.as_mut() => served,
+        () = ending.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            // A client that does not finish its request does not prevent the end.
+            let limit = REQUEST_TIMEOUT + ANSWER_TIMEOUT;
+            let ended = tokio::time::timeout(limit, connection).await;
+            ended.unwrap_or(Ok(()))
+        }
+    };
     if let Err(error) = served {
         tracing::debug!(%error, "webhook connection failed");
     }
@@ -344,7 +438,17 @@ where
         async move {
             let start = Instant::now();
             let path = request.uri().path().to_owned();
-            let (code, body) = this.respond(&path, request).await;
+            let responded = AssertUnwindSafe(this.respond(&path, request)).catch_unwind();
+            let (code, body) = match responded.await {
+                Ok(response) => response,
+                Err(panic) => {
+                    let why = panic_message(&*panic);
+                    tracing::error!(webhook = path, why, "webhook panicked; responding with 500");
+                    this.metrics.panicked();
+                    let why = "the webhook panicked\n".to_owned();
+                    (StatusCode::INTERNAL_SERVER_ERROR, why)
+                }
+            };
             if this.routes.contains_key(&path) {
                 let seconds = start.elapsed().as_secs_f64();
                 this.metrics.answered(&path, code.as_u16(), seconds);
@@ -378,22 +482,27 @@ impl WebhookHandler {
             return (StatusCode::METHOD_NOT_ALLOWED, "only POST\n".to_owned());
         }
         let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n"));
-        let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-        let body = match body {
-            Ok(body) => body.to_bytes(),
-            Err(error) => return bad(format!("cannot read the review: {error}")),
+        let limit = answer_within(request.uri().query());
+        let body = Limited::new(request.into_body(), MAX_BODY).collect();
+        let body = match tokio::time::timeout(REQUEST_TIMEOUT, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) => return bad(format!("cannot read the review: {error}")),
+            Err(_) => {
+                let seconds = REQUEST_TIMEOUT.as_secs();
+                let why = format!("the review did not arrive within {seconds} s\n");
+                return (StatusCode::REQUEST_TIMEOUT, why);
+            }
         };
         let mut review: Value = match serde_json::from_slice(&body) {
             Ok(review) => review,
             Err(error) => return bad(format!("cannot decode the review: {error}")),
         };
-        let uid = review["request"]["uid"].clone();
-        let asked = review["request"].take();
-        if !asked.is_object() {
+        let asked = review.get_mut("request").map(Value::take);
+        let Some(asked) = asked.filter(Value::is_object) else {
             return bad("the review has no request".to_owned());
-        }
-        let answered = AssertUnwindSafe(async { answer(asked).await }).catch_unwind();
-        match answered.await {
+        };
+        let uid = asked["uid"].clone();
+        match tokio::time::timeout(limit, answer(asked)).await {
             Ok(Ok(mut response)) => {
                 response["uid"] = uid;
                 let review = json!({"apiVersion": review["apiVersion"], "kind": review["kind"],
@@ -401,13 +510,26 @@ impl WebhookHandler {
                 (StatusCode::OK, review.to_string())
             }
             Ok(Err(why)) => bad(format!("cannot decode the object: {why}")),
-            Err(panic) => {
-                let why = panic_message(&*panic);
-                tracing::error!(webhook = path, why, "webhook panicked; responding with 500");
-                self.metrics.panicked();
-                let why = "the webhook panicked\n".to_owned();
-                (StatusCode::INTERNAL_SERVER_ERROR, why)
+            Err(_) => {
+                let seconds = limit.as_secs();
+                tracing::warn!(
+                    webhook = path,
+                    seconds,
+                    "webhook took too long; cancelled it"
+                );
+                let why = format!("no answer within {seconds} s\n");
+                (StatusCode::GATEWAY_TIMEOUT, why)
             }
         }
     }
+}
+
+/// Returns how long a webhook may take: as long as its caller waits, which it says in whole seconds.
+fn answer_within(query: Option<&str>) -> Duration {
+    let mut pairs = query.unwrap_or_default().split('&');
+    let seconds = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'));
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(ANSWER_TIMEOUT, |seconds| {
+        ANSWER_TIMEOUT.min(Duration::from_secs(seconds))
+    })
 }

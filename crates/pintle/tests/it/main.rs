@@ -23,3 +23,4 @@ mod readiness;
 mod signals;
 mod support;
 mod webhook;
+mod webhook_limits;
