@@ -11,6 +11,7 @@ use crate::cost::{LIST_COST, MAP_COST, STRUCT_COST};
 use crate::functions;
 use crate::library::{self, Native};
 use crate::macros::ACCU;
+use crate::re2::Pattern;
 use crate::runtime_cost::{self, CallKind};
 use crate::value::{
     EvalError, Evaluated, Key, List, Map, Message, Value, Work, equal, fail, no_such_overload, show,
@@ -39,8 +40,8 @@ pub(crate) struct Plan {
     literals: BTreeMap<Id, Value>,
 }
 
-/// Prepares a checked expression.
-pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Plan {
+/// Prepares a checked expression. Fails if a constant part of it cannot be evaluated.
+pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, EvalError> {
     let mut plan = Plan {
         ops: BTreeMap::new(),
         literals: BTreeMap::new(),
@@ -60,33 +61,56 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Plan {
                     "@not_strictly_false" => Op::NotStrictlyFalse,
                     "or" if args.len() == 1 => Op::OptionalOr,
                     "orValue" if args.len() == 1 => Op::OptionalOrValue,
-                    name => match library::native(name) {
+                    name => match library::native_for(name, overload) {
                         // cel-go computes these once, when it plans the expression.
                         Some(native) if is_free(ast, name, args) => {
+                            if let Some(value) = conversion_of(ast, name, args) {
+                                native(&mut Context::new(u64::MAX), &[value])?;
+                            }
                             Op::Native(native, CallKind::Fixed(0))
                         }
                         Some(native) => Op::Native(native, runtime_cost::kind(name, overload)),
                         None => Op::Unknown,
                     },
                 };
+                if let ("find" | "findAll", Some(&pattern)) = (&**function, args.first())
+                    && let Some(text) = ast.literal_string(pattern)
+                {
+                    Pattern::parse(text.clone()).map_err(fail)?;
+                }
                 plan.ops.insert(id, op);
             }
             Expr::Literal(literal) => {
-                let value = match literal {
-                    Literal::Null => Value::Null,
-                    Literal::Bool(value) => Value::Bool(*value),
-                    Literal::Int(n) => Value::Int(*n),
-                    Literal::Uint(n) => Value::Uint(*n),
-                    Literal::Double(n) => Value::Double(*n),
-                    Literal::String(text) => Value::String(text.clone()),
-                    Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
-                };
-                plan.literals.insert(id, value);
+                plan.literals.insert(id, literal_value(literal));
             }
             _ => {}
         }
     }
-    plan
+    Ok(plan)
+}
+
+fn literal_value(literal: &Literal) -> Value {
+    match literal {
+        Literal::Null => Value::Null,
+        Literal::Bool(value) => Value::Bool(*value),
+        Literal::Int(n) => Value::Int(*n),
+        Literal::Uint(n) => Value::Uint(*n),
+        Literal::Double(n) => Value::Double(*n),
+        Literal::String(text) => Value::String(text.clone()),
+        Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
+    }
+}
+
+/// Returns the literal that a conversion is applied to.
+fn conversion_of(ast: &Ast, function: &str, args: &[Id]) -> Option<Value> {
+    match (function, args) {
+        ("@in", _) => None,
+        (_, &[arg]) => match ast.expr(arg) {
+            Expr::Literal(literal) => Some(literal_value(literal)),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Returns true for conversions of literals and tests for membership in a literal list.
@@ -126,11 +150,23 @@ pub(crate) struct Context {
     pub(crate) work: Work,
     /// Patterns compiled so far.
     pub(crate) patterns: BTreeMap<Arc<str>, Regex>,
+    /// Time zones read so far.
+    pub(crate) zones: BTreeMap<String, jiff::tz::TimeZone>,
     cost: u64,
     limit: u64,
 }
 
 impl Context {
+    fn new(limit: u64) -> Self {
+        Self {
+            work: Work::new(MAX_WORK),
+            patterns: BTreeMap::new(),
+            zones: BTreeMap::new(),
+            cost: 0,
+            limit,
+        }
+    }
+
     /// Adds to the cost. Fails if that exceeds the limit.
     pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
@@ -161,12 +197,7 @@ pub(crate) fn run(
             .iter()
             .map(|(name, value)| ((*name).into(), value.clone()))
             .collect(),
-        context: Context {
-            work: Work::new(MAX_WORK),
-            patterns: BTreeMap::new(),
-            cost: 0,
-            limit,
-        },
+        context: Context::new(limit),
     };
     let result = evaluator.eval(ast.root);
     (result, evaluator.context.cost)
@@ -273,13 +304,14 @@ impl<'a> Evaluator<'a> {
                 Value::Optional(Some(value)) => Ok((*value).clone()),
                 _ => Err(no_such_overload()),
             },
-            Op::Native(native, kind) => self.native(native, kind, target, args),
+            Op::Native(native, kind) => self.native(id, native, kind, target, args),
             Op::Unknown => Err(no_such_overload()),
         }
     }
 
     fn native(
         &mut self,
+        id: Id,
         native: Native,
         kind: CallKind,
         target: Option<Id>,
@@ -292,12 +324,38 @@ impl<'a> Evaluator<'a> {
         // Charged before the work is done where the arguments determine the cost.
         let before = runtime_cost::before(kind, &values);
         self.context.charge(before.unwrap_or_default())?;
-        let result = native(&mut self.context, &values)?;
+        let result = native(&mut self.context, &values);
+        let result = result.map_err(|error| self.named(id, error, &values))?;
         if before.is_none() {
             let cost = runtime_cost::after(kind, &result);
             self.context.charge(cost)?;
         }
         Ok(result)
+    }
+
+    /// Adds the function to the error of a call that no overload fits, where cel-go does: operators
+    /// and conversions are not named, and functions that dispatch on what their argument can do are
+    /// named without types.
+    fn named(&self, id: Id, error: EvalError, values: &[Value]) -> EvalError {
+        let Expr::Call { function, .. } = self.ast.expr(id) else {
+            return error;
+        };
+        let types = || {
+            let names: Vec<&str> = values.iter().map(Value::type_name).collect();
+            names.join(", ")
+        };
+        if error != no_such_overload() {
+            return error;
+        }
+        match &**function {
+            "contains" | "startsWith" | "endsWith" | "bool" | "bytes" | "double" | "duration"
+            | "int" | "string" | "timestamp" | "uint" => error,
+            name @ ("matches" | "size") => fail(format!("no such overload: {name}")),
+            name if name.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                fail(format!("no such overload: {name}({})", types()))
+            }
+            _ => error,
+        }
     }
 
     /// `&&` and `||`: the value `decisive` on either side outweighs errors on the other.
@@ -417,7 +475,7 @@ impl<'a> Evaluator<'a> {
         let depth = self.scopes.len();
         self.scopes.push((fold.accu.clone(), start));
         let append = self.append(fold);
-        let mut collected: Vec<Value> = Vec::new();
+        let mut collected = Collected::default();
         let two = fold.var2.is_some();
         match range {
             Value::List(list) => {
@@ -443,8 +501,12 @@ impl<'a> Evaluator<'a> {
             }
             _ => return Err(no_such_overload()),
         }
-        if append.is_some() {
-            self.scopes[depth].1 = Value::list(collected);
+        match append {
+            Some((_, Append::Item(_))) => self.scopes[depth].1 = Value::list(collected.items),
+            Some((_, Append::Insert(..))) => {
+                self.scopes[depth].1 = Value::Map(Arc::new(collected.entries));
+            }
+            None => {}
         }
         self.eval(fold.result)
     }
@@ -453,8 +515,8 @@ impl<'a> Evaluator<'a> {
     fn step(
         &mut self,
         fold: &'a Fold,
-        append: Option<(Option<Id>, Id)>,
-        collected: &mut Vec<Value>,
+        append: Option<(Option<Id>, Append<'a>)>,
+        collected: &mut Collected,
         first: Value,
         second: Option<Value>,
     ) -> Result<bool, EvalError> {
@@ -481,13 +543,13 @@ impl<'a> Evaluator<'a> {
         Ok(going)
     }
 
-    /// Appends to the list of a `map` or `filter`, with the costs of the expression that the macro
-    /// stands for, but without copying the list each time.
+    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`, with the costs of
+    /// the expression that the macro stands for, but without copying the whole each time.
     fn push(
         &mut self,
         filter: Option<Id>,
-        item: Id,
-        into: &mut Vec<Value>,
+        append: Append<'a>,
+        into: &mut Collected,
     ) -> Result<(), EvalError> {
         if let Some(filter) = filter {
             match self.eval(filter)? {
@@ -498,17 +560,36 @@ impl<'a> Evaluator<'a> {
             }
         }
         self.context.charge(1)?;
-        let value = self.eval(item)?;
-        self.context.charge(LIST_COST + 1)?;
-        into.push(value);
+        match append {
+            Append::Item(item) => {
+                let value = self.eval(item)?;
+                self.context.charge(LIST_COST + 1)?;
+                into.items.push(value);
+            }
+            Append::Insert(call, args) => {
+                let mut values = Vec::with_capacity(args.len());
+                for &arg in args {
+                    values.push(self.eval(arg)?);
+                }
+                let cost = match self.plan.ops.get(&call) {
+                    Some(Op::Native(_, CallKind::Fixed(cost))) => *cost,
+                    _ => 1,
+                };
+                self.context.charge(cost)?;
+                library::insert(&mut self.context, &mut into.entries, &values)?;
+            }
+        }
         Ok(())
     }
 
-    /// Returns the filter and the item of a comprehension that only appends.
-    fn append(&self, fold: &Fold) -> Option<(Option<Id>, Id)> {
-        if !matches!(self.ast.expr(fold.init), Expr::List(items) if items.is_empty())
-            || &*fold.accu != ACCU
-        {
+    /// Returns the filter and the addition of a comprehension that only appends.
+    fn append(&self, fold: &Fold) -> Option<(Option<Id>, Append<'a>)> {
+        let empty = match self.ast.expr(fold.init) {
+            Expr::List(items) => items.is_empty(),
+            Expr::Map(entries) => entries.is_empty(),
+            _ => false,
+        };
+        if !empty || &*fold.accu != ACCU {
             return None;
         }
         let (filter, add) = match self.ast.expr(fold.step) {
@@ -518,17 +599,38 @@ impl<'a> Evaluator<'a> {
         let Expr::Call { function, args, .. } = self.ast.expr(add) else {
             return None;
         };
-        let (&[accu, list], "_+_") = (args.as_slice(), &**function) else {
+        let (&accu, rest) = args.split_first()?;
+        if !matches!(self.ast.expr(accu), Expr::Ident(name) if &**name == ACCU) {
             return None;
-        };
-        match (self.ast.expr(accu), self.ast.expr(list)) {
-            (Expr::Ident(name), Expr::List(items)) if &**name == ACCU => match items.as_slice() {
-                &[(item, false)] => Some((filter, item)),
+        }
+        match (&**function, rest) {
+            ("_+_", &[list]) => match self.ast.expr(list) {
+                Expr::List(items) => match items.as_slice() {
+                    &[(item, false)] => Some((filter, Append::Item(item))),
+                    _ => None,
+                },
                 _ => None,
             },
+            ("cel.@mapInsert", _) => Some((filter, Append::Insert(add, rest))),
             _ => None,
         }
     }
+}
+
+/// What a comprehension adds to its result in each step.
+#[derive(Debug, Clone, Copy)]
+enum Append<'a> {
+    /// An item of a list.
+    Item(Id),
+    /// An entry, or all entries of a map: the call, and its arguments without the accumulator.
+    Insert(Id, &'a [Id]),
+}
+
+/// The result of such a comprehension so far, which nothing can observe before the end.
+#[derive(Debug, Default)]
+struct Collected {
+    items: Vec<Value>,
+    entries: Map,
 }
 
 /// Returns the item of a list.

@@ -48,6 +48,7 @@ mod macros;
 mod message;
 mod parser;
 mod program;
+mod re2;
 mod runtime_cost;
 mod source;
 mod types;
@@ -61,11 +62,11 @@ pub use self::{
         authz::{Access, AccessDecision, Authorizer, Checked, ResourceAccess},
         format::Format,
         quantity::Quantity,
-        regex::compile as compile_regex,
         semver::Semver,
         url::Url,
     },
     program::{Env, Evaluation, Program},
+    re2::Pattern,
     source::{CompileError, Issue},
     types::{Record, Type},
     value::{EvalError, Lazy, Library, List, Map, Message, Value},

@@ -94,6 +94,7 @@ impl Env {
             return Err(errors.finish(source));
         }
         let plan = eval::plan(&ast, &checked);
+        let plan = plan.map_err(|error| CompileError::planning(error.to_string()))?;
         Ok(Program {
             inner: Arc::new(Inner { ast, checked, plan }),
         })

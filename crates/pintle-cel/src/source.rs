@@ -26,9 +26,32 @@ pub struct Issue {
 pub struct CompileError {
     text: String,
     issues: Vec<Issue>,
+    planning: bool,
 }
 
 impl CompileError {
+    /// Creates the error of an expression with a constant part that cannot be evaluated. cel-go
+    /// finds out when it prepares the program, and shows no source.
+    pub(crate) fn planning(why: impl Into<String>) -> Self {
+        let message = why.into();
+        Self {
+            text: message.clone(),
+            issues: vec![Issue {
+                message,
+                line: 0,
+                column: 0,
+            }],
+            planning: true,
+        }
+    }
+
+    /// Returns true if the expression is well-typed, but has a constant part that cannot be
+    /// evaluated, such as `int('x')`.
+    #[must_use]
+    pub fn is_planning(&self) -> bool {
+        self.planning
+    }
+
     /// Returns the errors, in source order.
     #[must_use]
     pub fn issues(&self) -> &[Issue] {
@@ -105,7 +128,11 @@ impl Errors {
         if self.more > 0 {
             let _ = write!(text, "\n{} more errors were truncated", self.more);
         }
-        CompileError { text, issues }
+        CompileError {
+            text,
+            issues,
+            planning: false,
+        }
     }
 }
 

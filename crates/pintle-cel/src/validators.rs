@@ -2,7 +2,8 @@
 
 use crate::ast::{Ast, Entry, Expr, Id};
 use crate::checker::Checked;
-use crate::library::{regex, time};
+use crate::library::time;
+use crate::re2::Pattern;
 use crate::source::Errors;
 use crate::types::Type;
 
@@ -61,7 +62,7 @@ fn call(ast: &Ast, function: &str, target: Option<Id>, args: &[Id], errors: &mut
         ("duration", None, &[arg]) => (arg, |text| time::parse_duration(text).is_ok()),
         ("timestamp", None, &[arg]) => (arg, |text| time::parse_timestamp(text).is_ok()),
         ("matches", Some(_), &[arg]) | ("matches", None, &[_, arg]) => {
-            (arg, |text| regex::compile(text).is_ok())
+            (arg, |text| Pattern::parse(text).is_ok())
         }
         _ => return,
     };

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::decl::{Decl, DeclKind, ListType, keyword};
 use crate::library::{
-    self, authz::Step, format::Format, quantity::Quantity, semver::Semver, url::Url,
+    self, authz::Step, format::Format, quantity::Quantity, semver::Semver, timestamp::Timestamp,
+    url::Url,
 };
 pub use crate::message::{Lazy, Message};
 
@@ -220,7 +220,7 @@ impl Value {
                     None => fault(format!("Invalid duration {text}")),
                 }
             }
-            (DeclKind::Date, Json::String(text)) => match library::time::parse_date(text) {
+            (DeclKind::Date, Json::String(text)) => match Timestamp::parse_date(text) {
                 Some(time) => Self::Timestamp(time),
                 None => fault(format!("Invalid date formatted string {text}")),
             },
@@ -501,7 +501,7 @@ pub(crate) fn equal(a: &Value, b: &Value, work: &mut Work) -> Result<bool, EvalE
 /// A form of a scalar that can be a key, to find items without comparing all pairs.
 fn scalar_key(value: &Value) -> String {
     match value {
-        Value::Timestamp(time) => format!("t{time}"),
+        Value::Timestamp(time) => format!("t{}", time.as_nanosecond()),
         Value::Duration(nanos) => format!("d{nanos}"),
         Value::Bytes(bytes) => format!("b{bytes:?}"),
         Value::Int(n) => format!("n{n}"),
@@ -586,10 +586,13 @@ fn equal_maps(a: &Map, b: &Map, work: &mut Work) -> Result<bool, EvalError> {
         }
     }
     for (name, value) in &a.hidden {
-        if b.hidden
-            .get(name)
-            .is_some_and(|other| !value.is_null() && other != value)
-        {
+        let escaped = crate::decl::escape(name).unwrap_or_else(|| name.clone());
+        // A field that is null on one side only.
+        if b.field(&escaped.into()).is_some() {
+            return Ok(false);
+        }
+        // A field that the schema does not know is only compared if both sides have it, as upstream.
+        if b.hidden.get(name).is_some_and(|other| other != value) {
             return Ok(false);
         }
     }

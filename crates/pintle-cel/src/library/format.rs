@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::timestamp::Timestamp;
 use super::{Native, time, url};
 use crate::value::{Evaluated, Library, Value, no_such_overload};
 
@@ -60,7 +61,7 @@ static FORMATS: [Format; 13] = [
     Format {
         name: "uri",
         regex_size: 1_000,
-        check: |text| url::parse(text).err().into_iter().collect(),
+        check: |text| url::check_request(text).err().into_iter().collect(),
     },
     Format {
         name: "uuid",
@@ -75,7 +76,7 @@ static FORMATS: [Format; 13] = [
     Format {
         name: "date",
         regex_size: 120,
-        check: |text| unless(time::parse_date(text).is_some(), "invalid date"),
+        check: |text| unless(Timestamp::parse_date(text).is_some(), "invalid date"),
     },
     Format {
         name: "datetime",
@@ -185,29 +186,31 @@ fn label_value(text: &str) -> Vec<String> {
     too_long(text, 63).into_iter().chain(form).collect()
 }
 
-/// A prefix may end with a dash, because something follows it.
+/// A prefix may end with a dash, because something follows it. As upstream, the character before
+/// the dash is not checked either.
 fn prefix(text: &str) -> String {
     match text.strip_suffix('-') {
-        Some(rest) => format!("{rest}a"),
-        None => text.to_owned(),
+        Some(rest) if !rest.is_empty() => {
+            let kept = rest.char_indices().last().map_or(0, |(at, _)| at);
+            format!("{}a", &rest[..kept])
+        }
+        _ => text.to_owned(),
     }
 }
 
+/// Returns true for 32 hexadecimal digits. Each of the four dashes is optional.
 fn is_uuid(text: &str) -> bool {
-    let hex =
-        |part: &str, length| part.len() == length && part.bytes().all(|c| c.is_ascii_hexdigit());
-    let parts: Vec<&str> = text.split('-').collect();
-    match parts.as_slice() {
-        [all] => hex(all, 32),
-        parts => {
-            let lengths = [8, 4, 4, 4, 12];
-            parts.len() == lengths.len()
-                && parts
-                    .iter()
-                    .zip(lengths)
-                    .all(|(part, length)| hex(part, length))
+    let mut rest = text.as_bytes();
+    for (i, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if i > 0 {
+            rest = rest.strip_prefix(b"-").unwrap_or(rest);
+        }
+        match rest.split_at_checked(length) {
+            Some((part, after)) if part.iter().all(u8::is_ascii_hexdigit) => rest = after,
+            _ => return false,
         }
     }
+    rest.is_empty()
 }
 
 /// Decodes base64 with padding.

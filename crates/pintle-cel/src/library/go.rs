@@ -21,11 +21,15 @@ pub(crate) fn float(n: f64) -> String {
             "0".into()
         };
     }
-    if (1e-4..1e21).contains(&n.abs()) {
-        return format!("{n}");
-    }
     let text = format!("{n:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    // `%g` decides as if the precision were six if it writes the shortest form.
+    if exponent
+        .parse()
+        .is_ok_and(|exponent: i32| (-4..6).contains(&exponent))
+    {
+        return format!("{n}");
+    }
     let (sign, digits) = match exponent.strip_prefix('-') {
         Some(digits) => ('-', digits),
         None => ('+', exponent),
@@ -51,9 +55,61 @@ pub(crate) fn quote(text: &str) -> String {
             c if (c as u32) < 0x20 || c as u32 == 0x7f => {
                 let _ = write!(out, "\\x{:02x}", c as u32);
             }
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c if (c as u32) < 0x1_0000 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => {
+                let _ = write!(out, "\\U{:08x}", c as u32);
+            }
         }
     }
     out.push('"');
     out
+}
+
+/// Returns false for spaces other than U+0020, controls and formatting characters.
+fn is_printable(c: char) -> bool {
+    c == ' '
+        || !(c.is_whitespace()
+            || c.is_control()
+            || matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+                | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..))
+}
+
+/// Parses a float as `strconv.ParseFloat` does: numbers that are too large are errors, and
+/// hexadecimal ones are known.
+pub(crate) fn parse_float(text: &str) -> Option<f64> {
+    let plain = text.trim_start_matches(['+', '-']);
+    if text.len() - plain.len() > 1 {
+        return None;
+    }
+    if let Some(hex) = plain
+        .strip_prefix("0x")
+        .or_else(|| plain.strip_prefix("0X"))
+    {
+        let value = parse_hex(hex)?;
+        return Some(if text.starts_with('-') { -value } else { value });
+    }
+    let value: f64 = text.parse().ok()?;
+    // Written infinities are fine.
+    let written = plain.starts_with(['i', 'I']);
+    (value.is_finite() || value.is_nan() || written).then_some(value)
+}
+
+/// Parses `1.8p-2`, in which the exponent is required. Digits beyond 64 bits are refused.
+fn parse_hex(text: &str) -> Option<f64> {
+    let (digits, exponent) = text.split_once(['p', 'P'])?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let value = u64::from_str_radix(&all, 16).ok()?;
+    let shift = i32::try_from(4 * fraction.len()).ok()?;
+    let exponent = exponent.parse::<i32>().ok()?.checked_sub(shift)?;
+    let value = value as f64 * 2_f64.powi(exponent);
+    value.is_finite().then_some(value)
 }

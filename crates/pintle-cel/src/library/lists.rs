@@ -7,6 +7,25 @@ use super::standard::{self, MAX_LIST};
 use crate::eval::Context;
 use crate::value::{EvalError, Evaluated, List, Value, compare, equal, fail, no_such_overload};
 
+/// Returns the implementation of `sum`. The sum of an empty list depends on the type of its items.
+pub(super) fn sum(overload: &str) -> Option<Native> {
+    fn from(context: &mut Context, args: &[Value], zero: Value) -> Evaluated {
+        let list = list(args)?;
+        let mut items = list.items.iter();
+        let mut sum = items.next().cloned().unwrap_or(zero);
+        for item in items {
+            sum = standard::add(context, &[sum, item.clone()])?;
+        }
+        Ok(sum)
+    }
+    Some(match overload {
+        "list_uint_sum_uint" => |context, args| from(context, args, Value::Uint(0)),
+        "list_double_sum_double" => |context, args| from(context, args, Value::Double(0.0)),
+        "list_duration_sum_duration" => |context, args| from(context, args, Value::Duration(0)),
+        _ => |context, args| from(context, args, Value::Int(0)),
+    })
+}
+
 pub(crate) fn native(name: &str) -> Option<Native> {
     Some(match name {
         "isSorted" => |_, args| {
@@ -17,18 +36,6 @@ pub(crate) fn native(name: &str) -> Option<Native> {
                 }
             }
             Ok(Value::Bool(true))
-        },
-        "sum" => |context, args| {
-            let list = list(args)?;
-            let mut items = list.items.iter();
-            let Some(first) = items.next() else {
-                return Ok(Value::Int(0));
-            };
-            let mut sum = first.clone();
-            for item in items {
-                sum = standard::add(context, &[sum, item.clone()])?;
-            }
-            Ok(sum)
         },
         "max" => |_, args| extreme(args, "max", Ordering::Greater),
         "min" => |_, args| extreme(args, "min", Ordering::Less),

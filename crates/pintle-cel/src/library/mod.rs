@@ -6,13 +6,15 @@ pub(crate) mod go;
 mod lists;
 mod net;
 pub(crate) mod quantity;
-pub(crate) mod regex;
+mod regex;
 pub(crate) mod semver;
 mod standard;
 mod strings;
 pub(crate) mod time;
+pub(crate) mod timestamp;
 pub(crate) mod url;
 
+pub(crate) use self::standard::insert;
 use crate::eval::{self, Context};
 use crate::value::{Evaluated, Value};
 
@@ -38,6 +40,14 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         }
     };
     Some(native)
+}
+
+/// Returns the implementation of an overload, for the few functions whose result depends on it.
+pub(crate) fn native_for(name: &str, overload: &str) -> Option<Native> {
+    match name {
+        "sum" => lists::sum(overload),
+        _ => native(name),
+    }
 }
 
 /// Functions that quantities and versions share.

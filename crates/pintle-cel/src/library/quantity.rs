@@ -7,10 +7,21 @@ use crate::eval::Context;
 use crate::value::{EvalError, Evaluated, Library, Value, fail, no_such_overload};
 
 /// A quantity, in billionths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub struct Quantity {
     nanos: i128,
+    /// The power of ten by which upstream stores the quantity as an integer, if it does. Only those
+    /// count as integers, whatever their value.
+    scale: Option<i32>,
 }
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
 
 const NANO: i128 = 1_000_000_000;
 
@@ -74,6 +85,7 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
     let point = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+    let scale = stored_scale(digits_of(whole), fraction, base, exponent);
     let nanos = if base == 2 {
         let value: i128 = digits
             .get(..digits.len().min(30))
@@ -85,11 +97,41 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
             .saturating_mul(NANO);
         divide_up(scaled, power(point))
     } else {
-        scale(digits, exponent.saturating_sub(point).saturating_add(9))
+        shift(digits, exponent.saturating_sub(point).saturating_add(9))
+    };
+    // Binary quantities end at the largest integer of 64 bits.
+    let nanos = if base == 2 {
+        nanos.min(i128::from(i64::MAX) * NANO)
+    } else {
+        nanos
     };
     Ok(Quantity {
         nanos: if negative { -nanos } else { nanos },
+        scale,
     })
+}
+
+/// Returns the number of digits before the point, without leading zeros.
+fn digits_of(whole: &str) -> i32 {
+    let digits = whole.trim_start_matches('0').len().max(1);
+    i32::try_from(digits).unwrap_or(i32::MAX)
+}
+
+/// Returns the power of ten by which upstream stores a parsed quantity as an integer. It estimates
+/// whether the number fits, and keeps the rest as a decimal.
+fn stored_scale(digits: i32, fraction: &str, base: u32, exponent: i32) -> Option<i32> {
+    let places = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+    let (precision, scale) = if base == 10 {
+        (
+            18_i32.saturating_sub(digits.saturating_add(places)),
+            exponent.saturating_sub(places),
+        )
+    } else if places == 0 {
+        (14_i32.saturating_sub(digits) - exponent * 3 / 10, 0)
+    } else {
+        (-1, 0)
+    };
+    (precision >= 0 && scale >= -9).then_some(scale)
 }
 
 fn power(exponent: i32) -> i128 {
@@ -104,7 +146,7 @@ fn divide_up(value: i128, by: i128) -> i128 {
 }
 
 /// Multiplies digits by a power of ten.
-fn scale(digits: &str, exponent: i32) -> i128 {
+fn shift(digits: &str, exponent: i32) -> i128 {
     let Ok(value) = digits.parse::<i128>() else {
         return if digits.is_empty() { 0 } else { i128::MAX / 2 };
     };
@@ -118,10 +160,9 @@ fn scale(digits: &str, exponent: i32) -> i128 {
 impl Quantity {
     /// Returns the value if it is an integer of 64 bits.
     fn whole(self) -> Option<i64> {
-        if self.nanos % NANO == 0 {
-            i64::try_from(self.nanos / NANO).ok()
-        } else {
-            None
+        match self.scale {
+            Some(scale) if scale >= 0 => i64::try_from(self.nanos / NANO).ok(),
+            _ => None,
         }
     }
 }
@@ -181,11 +222,23 @@ fn order(args: &[Value]) -> Result<Ordering, EvalError> {
 fn combine(_: &mut Context, args: &[Value], sign: i128) -> Evaluated {
     let first = one(args)?;
     let second = match args {
-        [_, Value::Int(n)] => i128::from(*n) * NANO,
-        [_, Value::Library(Library::Quantity(quantity))] => quantity.nanos,
+        [_, Value::Int(n)] => Quantity {
+            nanos: i128::from(*n) * NANO,
+            scale: Some(0),
+        },
+        [_, Value::Library(Library::Quantity(quantity))] => *quantity,
         _ => return Err(no_such_overload()),
     };
-    Ok(value(Quantity {
-        nanos: first.nanos.saturating_add(sign * second),
-    }))
+    let nanos = first.nanos.saturating_add(sign * second.nanos);
+    // The sum takes the smaller power of ten, if it still fits.
+    let scale = match (first.scale, second.scale) {
+        (Some(scale), Some(_)) if second.nanos == 0 => Some(scale),
+        (Some(_), Some(scale)) if first.nanos == 0 => Some(scale),
+        (Some(a), Some(b)) => {
+            let scale = a.min(b);
+            i64::try_from(nanos / power(scale + 9)).ok().map(|_| scale)
+        }
+        _ => None,
+    };
+    Ok(value(Quantity { nanos, scale }))
 }

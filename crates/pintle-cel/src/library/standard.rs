@@ -66,17 +66,16 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "string" => to_string,
         "duration" => |_, args| match args {
             [Value::Duration(nanos)] => Ok(Value::Duration(*nanos)),
-            [Value::String(text)] => time::parse_duration(text)
-                .map(Value::Duration)
-                .map_err(|_| conversion("string", "google.protobuf.Duration")),
+            [Value::String(text)] => match time::parse_duration(text) {
+                Ok(nanos) => Ok(Value::Duration(nanos)),
+                Err(_) => Err(conversion("string", "google.protobuf.Duration")),
+            },
             [Value::Int(_)] => Err(conversion("int", "google.protobuf.Duration")),
             _ => Err(no_such_overload()),
         },
         "timestamp" => |_, args| match args {
             [Value::Timestamp(time)] => Ok(Value::Timestamp(*time)),
-            [Value::String(text)] => time::parse_timestamp(text)
-                .map(Value::Timestamp)
-                .map_err(|_| conversion("string", "google.protobuf.Timestamp")),
+            [Value::String(text)] => time::parse_timestamp(text).map(Value::Timestamp),
             [Value::Int(seconds)] => time::from_unix(*seconds).map(Value::Timestamp),
             _ => Err(no_such_overload()),
         },
@@ -119,7 +118,15 @@ pub(crate) fn native(name: &str) -> Option<Native> {
             }
             _ => Err(no_such_overload()),
         },
-        "cel.@mapInsert" => insert,
+        "cel.@mapInsert" => |context, args| match args {
+            [Value::Map(into), rest @ ..] => {
+                context.work.spend(into.len())?;
+                let mut into = (**into).clone();
+                insert(context, &mut into, rest)?;
+                Ok(Value::Map(Arc::new(into)))
+            }
+            _ => Err(no_such_overload()),
+        },
         _ => return None,
     })
 }
@@ -136,7 +143,7 @@ fn duration_overflow() -> EvalError {
     fail("duration overflow")
 }
 
-fn conversion(from: &str, to: &str) -> EvalError {
+pub(crate) fn conversion(from: &str, to: &str) -> EvalError {
     fail(format!("type conversion error from '{from}' to '{to}'"))
 }
 
@@ -313,10 +320,9 @@ fn to_double(_: &mut Context, args: &[Value]) -> Evaluated {
         [Value::Double(n)] => Ok(Value::Double(*n)),
         [Value::Int(n)] => Ok(Value::Double(*n as f64)),
         [Value::Uint(n)] => Ok(Value::Double(*n as f64)),
-        [Value::String(text)] => text
-            .parse()
+        [Value::String(text)] => go::parse_float(text)
             .map(Value::Double)
-            .map_err(|_| conversion("string", "double")),
+            .ok_or_else(|| conversion("string", "double")),
         _ => Err(no_such_overload()),
     }
 }
@@ -340,7 +346,7 @@ fn to_int(_: &mut Context, args: &[Value]) -> Evaluated {
             .parse()
             .map(Value::Int)
             .map_err(|_| conversion("string", "int")),
-        [Value::Timestamp(at)] => Ok(Value::Int(time::unix_seconds(*at))),
+        [Value::Timestamp(at)] => Ok(Value::Int(at.as_second())),
         _ => Err(no_such_overload()),
     }
 }
@@ -387,7 +393,7 @@ pub(crate) fn text_of(value: &Value) -> Evaluated {
             Err(_) => return Err(fail("invalid UTF-8 in bytes, cannot convert to string")),
         },
         Value::Duration(nanos) => time::show_duration(*nanos).into(),
-        Value::Timestamp(at) => time::show_timestamp(*at).into(),
+        Value::Timestamp(at) => at.to_string().into(),
         Value::Type(name) => Value::String(name.clone()),
         Value::Library(Library::Ip(ip)) => ip.to_string().into(),
         Value::Library(Library::Cidr(ip, bits)) => format!("{ip}/{bits}").into(),
@@ -396,31 +402,28 @@ pub(crate) fn text_of(value: &Value) -> Evaluated {
 }
 
 /// Inserts an entry, or all entries of a map, that must be new.
-fn insert(context: &mut Context, args: &[Value]) -> Evaluated {
-    let (Some(Value::Map(into)), rest) = (args.first(), args.get(1..).unwrap_or_default()) else {
-        return Err(no_such_overload());
-    };
-    context.work.spend(into.len() + 1)?;
-    let mut entries = into.entries.clone();
+pub(crate) fn insert(
+    context: &mut Context,
+    into: &mut Map,
+    args: &[Value],
+) -> Result<(), EvalError> {
     let mut add = |key: Key, value: Value| {
+        context.work.spend(1)?;
         if into.get(&key.value())?.is_some() {
             let shown = crate::value::show(&key.value());
             return Err(fail(format!("insert failed: key {shown} already exists")));
         }
-        entries.insert(key, value);
+        into.entries.insert(key, value);
         Ok(())
     };
-    match rest {
-        [key, value] => add(Key::of(key)?, value.clone())?,
+    match args {
+        [key, value] => add(Key::of(key)?, value.clone()),
         [Value::Map(other)] => {
             for (key, value) in &other.entries {
                 add(key.clone(), value.clone())?;
             }
+            Ok(())
         }
-        _ => return Err(no_such_overload()),
+        _ => Err(no_such_overload()),
     }
-    Ok(Value::Map(Arc::new(Map {
-        entries,
-        hidden: BTreeMap::new(),
-    })))
 }

@@ -314,20 +314,12 @@ fn clause_text(
         ('d', Value::Int(n)) => Ok(n.to_string()),
         ('d', Value::Uint(n)) => Ok(n.to_string()),
         ('d', _) => wrong("decimal", "integers"),
-        ('f', Value::Double(n)) => Ok(format!("{n:.*}", precision.unwrap_or(6))),
-        ('e', Value::Double(n)) => {
-            let text = format!("{n:.*e}", precision.unwrap_or(6));
-            let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-            let (sign, digits) = match exponent.strip_prefix('-') {
-                Some(digits) => ('-', digits),
-                None => ('+', exponent),
-            };
-            Ok(format!(
-                "{mantissa}\u{202f}\u{d7}\u{202f}10{}",
-                superscript(sign, digits)
-            ))
+        ('f', Value::Double(n)) => Ok(fixed(*n, precision.unwrap_or(6))),
+        ('e', Value::Double(n)) => Ok(scientific(*n, precision.unwrap_or(6))),
+        ('f', Value::String(text)) if special(text) => Ok(fixed(special_value(text), 0)),
+        ('e', Value::String(text)) if special(text) => {
+            Ok(scientific(special_value(text), precision.unwrap_or(6)))
         }
-        ('e' | 'f', Value::String(text)) if special(text) => Ok(text.to_string()),
         ('f', _) => wrong("fixed-point", "doubles"),
         ('e', _) => wrong("scientific", "doubles"),
         ('b', Value::Int(n)) => Ok(signed(*n, &format!("{:b}", n.unsigned_abs()))),
@@ -355,6 +347,58 @@ fn clause_text(
             "could not parse formatting clause: unrecognized formatting clause \"{other}\""
         )),
     }
+}
+
+fn special_value(text: &str) -> f64 {
+    go::parse_float(text).unwrap_or(f64::NAN)
+}
+
+/// Writes what is not a number as x/text does.
+fn not_finite(n: f64) -> Option<&'static str> {
+    match n {
+        n if n.is_nan() => Some("NaN"),
+        f64::INFINITY => Some("\u{221e}"),
+        f64::NEG_INFINITY => Some("-\u{221e}"),
+        _ => None,
+    }
+}
+
+/// Writes a number with a fixed precision, and its integer digits in groups of three.
+fn fixed(n: f64, precision: usize) -> String {
+    if let Some(text) = not_finite(n) {
+        return text.to_owned();
+    }
+    let text = format!("{n:.precision$}");
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.as_str()),
+    };
+    let end = digits.find('.').unwrap_or(digits.len());
+    let mut out = sign.to_owned();
+    for (i, digit) in digits.char_indices() {
+        if i > 0 && i < end && (end - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Writes a number with an exponent. Six digits follow the point: upstream takes the precision for
+/// the width.
+fn scientific(n: f64, width: usize) -> String {
+    if let Some(text) = not_finite(n) {
+        return format!("{text:>width$}");
+    }
+    let text = format!("{n:.6e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = match exponent.strip_prefix('-') {
+        Some(digits) => ('-', digits),
+        None => ('+', exponent),
+    };
+    let power = superscript(sign, digits);
+    let shown = format!("{mantissa}\u{202f}\u{d7}\u{202f}10{power}");
+    format!("{shown:>width$}")
 }
 
 fn hex_digits(bytes: &[u8]) -> String {

@@ -1,10 +1,9 @@
 //! Durations and timestamps.
 
-use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::TimeZone;
 
 use super::Native;
+use super::timestamp::{Civil, Invalid, Timestamp};
 use crate::eval::Context;
 use crate::value::{EvalError, Evaluated, Value, fail, no_such_overload};
 
@@ -123,109 +122,82 @@ pub(crate) fn parse_schema_duration(text: &str) -> Option<i64> {
 }
 
 /// Parses an RFC 3339 timestamp, between the years 1 and 9999.
-pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
-    let invalid = || {
-        let text = super::go::quote(text);
-        format!("parsing time {text} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text}")
-    };
-    let bytes = text.as_bytes();
-    let digits = |range: std::ops::Range<usize>| {
-        bytes
-            .get(range)
-            .is_some_and(|part| part.iter().all(u8::is_ascii_digit))
-    };
-    let shape = digits(0..4)
-        && digits(5..7)
-        && digits(8..10)
-        && digits(11..13)
-        && digits(14..16)
-        && digits(17..19);
-    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if !shape || separators.iter().any(|&(i, c)| bytes[i] != c) {
-        return Err(invalid());
-    }
-    let zone = text[19..].trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    if zone != "Z" && (zone.len() != 6 || !zone.starts_with(['+', '-'])) {
-        return Err(invalid());
-    }
-    let time: Timestamp = text.parse().map_err(|_| invalid())?;
-    in_range(time).map_err(|_| "timestamp overflow".to_owned())
+pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
+    Timestamp::parse(text).map_err(|invalid| match invalid {
+        Invalid::Syntax => super::standard::conversion("string", "google.protobuf.Timestamp"),
+        Invalid::Overflow => overflow(invalid),
+    })
 }
 
-fn in_range(time: Timestamp) -> Result<Timestamp, EvalError> {
-    // The years 1 to 9999.
-    if (-62_135_596_800..=253_402_300_799).contains(&unix_seconds(time)) {
-        Ok(time)
-    } else {
-        Err(fail("timestamp overflow"))
-    }
-}
-
-/// Parses the `date` format of schemas.
-pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
-    if text.len() != 10 {
-        return None;
-    }
-    let date: Date = text.parse().ok()?;
-    Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
+fn overflow(_: Invalid) -> EvalError {
+    fail("timestamp overflow")
 }
 
 /// Parses the `date-time` format of schemas, which is lenient about case and zone.
 pub(crate) fn parse_date_time(text: &str) -> Option<Timestamp> {
-    if let Ok(time) = parse_timestamp(text) {
+    if let Ok(time) = Timestamp::parse(text) {
         return Some(time);
     }
     let upper = text.to_ascii_uppercase().replacen(' ', "T", 1);
-    parse_timestamp(&upper)
-        .or_else(|_| parse_timestamp(&format!("{upper}Z")))
+    Timestamp::parse(&upper)
+        .or_else(|_| Timestamp::parse(&format!("{upper}Z")))
         .ok()
 }
 
 pub(crate) fn from_unix(seconds: i64) -> Result<Timestamp, EvalError> {
-    Timestamp::from_second(seconds)
-        .map_err(|_| fail("timestamp overflow"))
-        .and_then(in_range)
-}
-
-pub(crate) fn unix_seconds(time: Timestamp) -> i64 {
-    i64::try_from(time.as_nanosecond().div_euclid(SECOND)).unwrap_or_default()
+    Timestamp::new(seconds, 0).map_err(overflow)
 }
 
 /// Adds a duration to a point in time.
 pub(crate) fn shift(time: Timestamp, nanos: i64) -> Evaluated {
-    let shifted = time.as_nanosecond() + i128::from(nanos);
-    let time = Timestamp::from_nanosecond(shifted).map_err(|_| fail("timestamp overflow"))?;
-    in_range(time).map(Value::Timestamp)
+    time.shift(nanos).map(Value::Timestamp).map_err(overflow)
 }
 
+/// Formats a duration as its seconds. Go converts them to a float first.
 pub(crate) fn show_duration(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let size = nanos.unsigned_abs();
-    let (seconds, rest) = (size / 1_000_000_000, size % 1_000_000_000);
-    if rest == 0 {
-        return format!("{sign}{seconds}s");
-    }
-    let digits = format!("{rest:09}");
-    format!("{sign}{seconds}.{}s", digits.trim_end_matches('0'))
+    let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    format!("{}s", seconds as f64 + rest as f64 / 1e9)
 }
 
-pub(crate) fn show_timestamp(time: Timestamp) -> String {
-    time.to_string()
-}
+/// The number of time zones that one evaluation keeps.
+const MAX_ZONES: usize = 16;
 
-/// Finds a time zone: a name, or an offset such as `-07:00`.
-fn zone(name: &str) -> Result<TimeZone, EvalError> {
+/// Finds the offset of a time zone at a point in time, in seconds. Zones are names, or offsets such
+/// as `-07:00`.
+fn offset(context: &mut Context, time: Timestamp, name: &str) -> Result<i64, EvalError> {
     if matches!(name, "" | "UTC") {
-        return Ok(TimeZone::UTC);
+        return Ok(0);
     }
-    let unknown = || fail(format!("unknown time zone {name}"));
     if let Some((hours, minutes)) = name.split_once(':') {
-        let whole: i32 = hours.parse().map_err(|_| unknown())?;
-        let part: i32 = minutes.parse().map_err(|_| unknown())?;
-        let sign = if hours.starts_with('-') { -1 } else { 1 };
-        let offset = Offset::from_seconds(whole * 3_600 + sign * part * 60);
-        return Ok(TimeZone::fixed(offset.map_err(|_| unknown())?));
+        let (hours, minutes) = (go_int(hours)?, go_int(minutes)?);
+        // Absurd offsets wrap around in Go too.
+        let whole = hours.wrapping_mul(60);
+        let total = if name.starts_with('-') {
+            whole.wrapping_sub(minutes)
+        } else {
+            whole.wrapping_add(minutes)
+        };
+        return Ok(total.wrapping_mul(60_000_000_000) / 1_000_000_000);
     }
+    if !context.zones.contains_key(name) {
+        // Reading a zone takes a file access, which costs do not cover in a loop.
+        context.work.spend(10_000)?;
+        if context.zones.len() >= MAX_ZONES {
+            context.zones.clear();
+        }
+        context.zones.insert(name.to_owned(), load_zone(name)?);
+    }
+    let second = time.as_second().clamp(
+        jiff::Timestamp::MIN.as_second(),
+        jiff::Timestamp::MAX.as_second(),
+    );
+    let at = jiff::Timestamp::from_second(second).unwrap_or_default();
+    let zone = context.zones.get(name);
+    Ok(zone.map_or(0, |zone| zone.to_offset(at).seconds().into()))
+}
+
+fn load_zone(name: &str) -> Result<TimeZone, EvalError> {
+    let unknown = || fail(format!("unknown time zone {name}"));
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '+');
     if name.len() > 64 || name.starts_with('/') || !name.chars().all(plain) {
         return Err(unknown());
@@ -234,50 +206,65 @@ fn zone(name: &str) -> Result<TimeZone, EvalError> {
     TimeZone::tzif(name, &data).map_err(|_| unknown())
 }
 
+/// Parses a number as `strconv.Atoi` does.
+fn go_int(text: &str) -> Result<i64, EvalError> {
+    text.parse().map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let why = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        let text = super::go::quote(text);
+        fail(format!("strconv.Atoi: parsing {text}: {why}"))
+    })
+}
+
 pub(crate) fn native(name: &str) -> Option<Native> {
     Some(match name {
-        "getFullYear" => |_, args| part(args, |time, ()| time.year().into()),
-        "getMonth" => |_, args| part(args, |time, ()| i64::from(time.month()) - 1),
-        "getDayOfYear" => |_, args| part(args, |time, ()| i64::from(time.day_of_year()) - 1),
-        "getDayOfMonth" => |_, args| part(args, |time, ()| i64::from(time.day()) - 1),
-        "getDate" => |_, args| part(args, |time, ()| time.day().into()),
-        "getDayOfWeek" => |_, args| {
-            part(args, |time, ()| {
-                time.weekday().to_sunday_zero_offset().into()
-            })
-        },
+        "getFullYear" => |context, args| part(context, args, |at| at.year),
+        "getMonth" => |context, args| part(context, args, |at| at.month - 1),
+        "getDayOfYear" => |context, args| part(context, args, |at| at.day_of_year - 1),
+        "getDayOfMonth" => |context, args| part(context, args, |at| at.day - 1),
+        "getDate" => |context, args| part(context, args, |at| at.day),
+        "getDayOfWeek" => |context, args| part(context, args, |at| at.weekday),
         "getHours" => |context, args| {
-            in_units(context, args, 3_600 * 1_000_000_000)
-                .unwrap_or_else(|| part(args, |time, ()| time.hour().into()))
+            in_units(args, 3_600 * 1_000_000_000)
+                .unwrap_or_else(|| part(context, args, |at| at.hour))
         },
         "getMinutes" => |context, args| {
-            in_units(context, args, 60 * 1_000_000_000)
-                .unwrap_or_else(|| part(args, |time, ()| time.minute().into()))
+            in_units(args, 60 * 1_000_000_000)
+                .unwrap_or_else(|| part(context, args, |at| at.minute))
         },
         "getSeconds" => |context, args| {
-            in_units(context, args, 1_000_000_000)
-                .unwrap_or_else(|| part(args, |time, ()| time.second().into()))
+            in_units(args, 1_000_000_000).unwrap_or_else(|| part(context, args, |at| at.second))
         },
         "getMilliseconds" => |context, args| {
-            in_units(context, args, 1_000_000)
-                .unwrap_or_else(|| part(args, |time, ()| time.millisecond().into()))
+            in_units(args, 1_000_000).unwrap_or_else(|| match args {
+                [Value::Timestamp(time), zone @ ..] => {
+                    if let [Value::String(name)] = zone {
+                        offset(context, *time, name)?;
+                    }
+                    Ok(Value::Int(time.millisecond()))
+                }
+                _ => Err(no_such_overload()),
+            })
         },
         _ => return None,
     })
 }
 
-fn in_units(_: &mut Context, args: &[Value], unit: i64) -> Option<Evaluated> {
+fn in_units(args: &[Value], unit: i64) -> Option<Evaluated> {
     match args {
         [Value::Duration(nanos)] => Some(Ok(Value::Int(nanos / unit))),
         _ => None,
     }
 }
 
-fn part(args: &[Value], read: fn(&jiff::Zoned, ()) -> i64) -> Evaluated {
-    let (time, zone) = match args {
-        [Value::Timestamp(time)] => (time, TimeZone::UTC),
-        [Value::Timestamp(time), Value::String(name)] => (time, zone(name)?),
+fn part(context: &mut Context, args: &[Value], read: fn(Civil) -> i64) -> Evaluated {
+    let (time, offset) = match args {
+        [Value::Timestamp(time)] => (time, 0),
+        [Value::Timestamp(time), Value::String(name)] => (time, offset(context, *time, name)?),
         _ => return Err(no_such_overload()),
     };
-    Ok(Value::Int(read(&time.to_zoned(zone), ())))
+    Ok(Value::Int(read(time.civil(offset))))
 }

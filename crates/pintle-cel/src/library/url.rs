@@ -18,7 +18,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Returns the URL as it was given.
+    /// Returns the URL, its scheme in lower case.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -40,38 +40,64 @@ impl Url {
     }
 }
 
-/// Parses an absolute URL or an absolute path, as `url.ParseRequestURI` does.
+/// Parses a URL as `url.Parse` does, if `url.ParseRequestURI` accepts it too.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
-    let refuse = |why: &str| format!("parse {}: {why}", go::quote(text));
-    if text.is_empty() {
-        return Err(refuse("empty url"));
-    }
+    check_request(text)?;
+    let (whole, _) = text.split_once('#').unwrap_or((text, ""));
+    parse_as(whole, text, false)
+}
+
+/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` does. It
+/// knows no fragments.
+pub(crate) fn check_request(text: &str) -> Result<(), String> {
+    parse_as(text, text, true).map(|_| ())
+}
+
+/// Parses a URL without a fragment. `original` is for messages.
+fn parse_as(text: &str, original: &str, request: bool) -> Result<Url, String> {
+    let refuse = |why: &str| format!("parse {}: {why}", go::quote(original));
     if text.bytes().any(|c| c < 0x20 || c == 0x7f) {
         return Err(refuse("net/url: invalid control character in URL"));
     }
+    if text.is_empty() && request {
+        return Err(refuse("empty url"));
+    }
+    let mut url = Url {
+        text: text.to_owned(),
+        scheme: String::new(),
+        host: String::new(),
+        path: text.to_owned(),
+        query: String::new(),
+    };
+    if text == "*" {
+        return Ok(url);
+    }
     let (scheme, rest) = scheme(text).map_err(refuse)?;
-    // Requests have no fragment, but a URL does.
-    let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
+    url.scheme = scheme.to_ascii_lowercase();
+    // Schemes compare without case.
+    url.text.replace_range(..scheme.len(), &url.scheme);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    query.clone_into(&mut url.query);
     if !rest.starts_with('/') {
         if !scheme.is_empty() {
             // Opaque, such as `mailto:a@b`.
-            return Ok(Url {
-                text: text.to_owned(),
-                scheme,
-                host: String::new(),
-                path: String::new(),
-                query: query.to_owned(),
-            });
+            url.path.clear();
+            return Ok(url);
         }
-        return Err(refuse("invalid URI for request"));
+        if request {
+            return Err(refuse("invalid URI for request"));
+        }
+        if rest
+            .split('/')
+            .next()
+            .is_some_and(|first| first.contains(':'))
+        {
+            return Err(refuse("first path segment in URL cannot contain colon"));
+        }
     }
-    let mut host = String::new();
     let mut path = rest;
-    if let Some(after) = rest
-        .strip_prefix("//")
-        .filter(|_| !scheme.is_empty() || !rest.starts_with("///"))
-    {
+    let has_authority = !scheme.is_empty() || !request && !rest.starts_with("///");
+    if let Some(after) = rest.strip_prefix("//").filter(|_| has_authority) {
         let end = after.find('/').unwrap_or(after.len());
         let authority = &after[..end];
         path = &after[end..];
@@ -83,39 +109,25 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
         if !user.chars().all(allowed) {
             return Err(refuse("net/url: invalid userinfo"));
         }
-        host = check_host(name).map_err(|why| refuse(&why))?;
+        url.host = check_host(name).map_err(|why| refuse(&why))?;
     }
     unescape(path).map_err(|bad| refuse(&format!("invalid URL escape {}", go::quote(&bad))))?;
-    Ok(Url {
-        text: text.to_owned(),
-        scheme,
-        host,
-        path: escape_path(path),
-        query: query.to_owned(),
-    })
+    url.path = escape_path(path);
+    Ok(url)
 }
 
-/// Splits off the scheme, in lower case.
-fn scheme(text: &str) -> Result<(String, &str), &'static str> {
+/// Splits off the scheme.
+fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     for (i, c) in text.char_indices() {
         match c {
             'a'..='z' | 'A'..='Z' => {}
             '0'..='9' | '+' | '-' | '.' if i > 0 => {}
             ':' if i == 0 => return Err("missing protocol scheme"),
-            ':' => return Ok((text[..i].to_ascii_lowercase(), &text[i + 1..])),
-            _ => return first_segment(text),
+            ':' => return Ok((&text[..i], &text[i + 1..])),
+            _ => break,
         }
     }
-    first_segment(text)
-}
-
-fn first_segment(text: &str) -> Result<(String, &str), &'static str> {
-    let segment = text.split('/').next().unwrap_or_default();
-    let segment = segment.split('?').next().unwrap_or_default();
-    if segment.contains(':') && !text.starts_with('/') {
-        return Err("first path segment in URL cannot contain colon");
-    }
-    Ok((String::new(), text))
+    Ok(("", text))
 }
 
 fn check_host(host: &str) -> Result<String, String> {
@@ -228,7 +240,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
             _ => Err(no_such_overload()),
         },
         "isURL" => |_, args| match args {
-            [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+            [Value::String(text)] => Ok(Value::Bool(check_request(text).is_ok())),
             _ => Err(no_such_overload()),
         },
         "getScheme" => |_, args| text(args, |url| &url.scheme),

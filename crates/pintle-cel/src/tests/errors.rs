@@ -171,3 +171,36 @@ fn syntax_errors_use_antlrs_words() {
         assert_eq!(found, wanted, "{source}");
     }
 }
+
+/// Proves cel/constants.
+#[test]
+fn constants_that_cannot_be_evaluated_are_rejected() {
+    let env = Env::new()
+        .variable("s", Type::String)
+        .variable("x", Type::Int);
+    for (source, why) in [
+        (
+            "x > int('abc')",
+            "type conversion error from 'string' to 'int'",
+        ),
+        (
+            "double('x') > 0.0",
+            "type conversion error from 'string' to 'double'",
+        ),
+        ("uint(-1) > 0u", "unsigned integer overflow"),
+        (
+            "s.find('[') == ''",
+            "error parsing regexp: missing closing ]: `[`",
+        ),
+        (
+            "s.findAll('a**', 2) == []",
+            "error parsing regexp: invalid nested repetition operator: `**`",
+        ),
+    ] {
+        let error = env.compile(source).unwrap_err();
+        assert_eq!(error.to_string(), why, "{source}");
+        assert!(error.is_planning(), "{source}");
+    }
+    assert!(!env.compile("x > 'a'").unwrap_err().is_planning());
+    assert!(env.compile("x > int(s)").is_ok());
+}

@@ -97,14 +97,14 @@ fn strings() {
          timestamp('2000-01-01T00:00:00.000Z')]) == '1 abc 1.000000 60s 2000-01-01T00:00:00Z'",
         "'abc'.matches('^[a-c]+$') && matches('abc', 'b')",
         "'abc 123'.find('[0-9]+') == '123' && '1 2 3'.findAll('[0-9]', 2) == ['1', '2']",
-        "string(1.5) == '1.5' && string(1e21) == '1e+21' && int('42') == 42 && double('1') == 1.0",
+        "string(1.5) == '1.5' && string(1e21) == '1e+21' && string(100000.0) == '100000' && int('42') == 42 && double('1') == 1.0",
         "bool('true') && bytes('a') == b'a' && string(b'a') == 'a' && uint('3') == 3u",
     ] {
         holds(source);
     }
     assert_eq!(failure("'abc'.substring(4) == ''"), "index out of range: 4");
     assert_eq!(
-        failure("int('x') == 1"),
+        failure("int('' + 'x') == 1"),
         "type conversion error from 'string' to 'int'"
     );
     assert_eq!(failure("9223372036854775807 + 1 > 0"), "integer overflow");
@@ -171,5 +171,187 @@ fn kubernetes_libraries() {
         "format.named('uuid').value().validate('x').value() == ['does not match the UUID format']",
     ] {
         holds(source);
+    }
+}
+
+#[test]
+fn numbers_are_written_as_go_does() {
+    for source in [
+        "string(1000000.0) == '1e+06' && string(123456789.0) == '1.23456789e+08'",
+        "string(999999.9999999999) == '999999.9999999999' && string(-1e7) == '-1e+07'",
+        "string(0.0001) == '0.0001' && string(0.00001234) == '1.234e-05'",
+        "'%f'.format([1234567.5]) == '1,234,567.500000' && '%.2f'.format([-1234.5]) == '-1,234.50'",
+        "'%.0f'.format([999.5]) == '1,000' && '%f'.format([999.5]) == '999.500000'",
+        "'%f'.format(['NaN']) == 'NaN' && '%f'.format(['-Infinity']) == '-∞'",
+        "'%.2e'.format([1234.5]) == '1.234500\u{202f}×\u{202f}10⁰³'",
+        "'%.4e'.format(['Infinity']) == '   ∞'",
+        "string(duration('100000000.123456789s')) == '100000000.12345679s'",
+        "string(duration('-1.5s')) == '-1.5s' && string(duration('90m')) == '5400s'",
+        "double('0x1p-2') == 0.25 && double('-0x1.8p1') == -3.0",
+    ] {
+        holds(source);
+    }
+    let error = "type conversion error from 'string' to 'double'";
+    assert_eq!(failure("double('' + '1e400') > 0.0"), error);
+}
+
+/// Proves cel/timestamps.
+#[test]
+fn timestamps_reach_the_end_of_the_year_9999() {
+    for source in [
+        "string(timestamp('9999-12-31T23:59:59.999999999Z')) == '9999-12-31T23:59:59.999999999Z'",
+        "timestamp(253402300799) == timestamp('9999-12-31T23:59:59Z')",
+        "timestamp('9999-12-31T23:59:59Z').getHours() == 23",
+        "timestamp('9999-12-31T23:59:59Z').getDayOfYear() == 364",
+        "timestamp('0001-01-01T00:00:00Z').getDayOfWeek() == 1",
+        "timestamp('9999-12-31T00:00:00Z') + duration('1h') > timestamp('9999-12-31T00:59:59Z')",
+        "timestamp('2024-02-29T00:00:00Z').getDayOfMonth() == 28",
+        "timestamp('2024-12-31T00:00:00Z').getDayOfYear() == 365",
+        "timestamp('2020-01-01T00:00:00,5Z').getMilliseconds() == 500",
+        "timestamp('1969-12-31T23:59:59.5Z').getSeconds() == 59",
+        "int(timestamp('1969-12-31T23:59:59.5Z')) == -1",
+    ] {
+        holds(source);
+    }
+    let error = "type conversion error from 'string' to 'google.protobuf.Timestamp'";
+    for text in [
+        "2020-01-01T00:00:60Z",
+        "2020-02-30T00:00:00Z",
+        "2020-01-01T00:00:00.Z",
+        "2020-01-01T00:00:00+25:00",
+        "2020-01-01t00:00:00Z",
+    ] {
+        assert_eq!(
+            failure(&format!("timestamp('' + '{text}') == timestamp(0)")),
+            error
+        );
+    }
+    for source in [
+        "timestamp(253402300799 + 1) > timestamp(0)",
+        "timestamp('9999-12-31T23:59:59Z') + duration('1s') > timestamp(0)",
+        "timestamp('' + '0001-01-01T00:00:00+02:00') < timestamp(0)",
+    ] {
+        assert_eq!(failure(source), "timestamp overflow", "{source}");
+    }
+    let error = "type conversion error from 'string' to 'google.protobuf.Duration'";
+    assert_eq!(failure("duration('' + 'x') > duration('1s')"), error);
+}
+
+/// Proves cel/timestamps.
+#[test]
+fn timestamps_keep_their_offset() {
+    for source in [
+        "string(timestamp('2020-01-01T00:00:00+02:00')) == '2020-01-01T00:00:00+02:00'",
+        "string(timestamp('2020-01-01T00:00:00-00:30') + duration('1s')) \
+         == '2020-01-01T00:00:01-00:30'",
+        "string(timestamp('2020-01-01T00:00:00+00:00')) == '2020-01-01T00:00:00Z'",
+        "timestamp('2020-01-01T00:00:00+02:00') == timestamp('2019-12-31T22:00:00Z')",
+        "timestamp('2020-01-01T00:00:00+02:00').getHours() == 22",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn numeric_time_zones_have_no_limit() {
+    for source in [
+        "timestamp('2023-12-25T10:20:30Z').getHours('+26:00') == 12",
+        "timestamp('2023-12-25T10:20:30Z').getMinutes('-00:30') == 50",
+        "timestamp('2023-12-25T10:20:30Z').getHours('600000:00') == 10",
+        "timestamp('2023-12-25T10:20:30Z').getHours('9223372036854775807:00') >= 0",
+    ] {
+        holds(source);
+    }
+    assert_eq!(
+        failure("timestamp(0).getHours('x:00') == 0"),
+        "strconv.Atoi: parsing \"x\": invalid syntax"
+    );
+}
+
+#[test]
+fn sum_of_an_empty_list_has_the_type_of_its_items() {
+    for source in [
+        "[duration('1s')].filter(d, false).sum() < duration('1h')",
+        "[0.5].filter(d, false).sum() + 0.5 < 1.0",
+        "[1u].filter(d, false).sum() == 0u && [1].filter(d, false).sum() == 0",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn quantities_are_integers_by_representation() {
+    for source in [
+        "['1', '50k', '1Gi', '10Ti', '50000000G', '0', '1e3'].all(q, quantity(q).isInteger())",
+        "!['1000m', '1.0', '1.5Gi', '100Ti', '1Pi', '1e30'].exists(q, quantity(q).isInteger())",
+        "quantity('1000m').compareTo(quantity('1')) == 0 && quantity('1000m') == quantity('1')",
+        "quantity('100Ei') == quantity('200Ei') && quantity('1').add(2).isInteger()",
+        "!quantity('1').add(quantity('1000m')).isInteger()",
+        "quantity('1k').sub(quantity('1')).asInteger() == 999",
+    ] {
+        holds(source);
+    }
+    assert_eq!(
+        failure("quantity('100Ti').asInteger() > 0"),
+        "cannot convert value to integer"
+    );
+}
+
+#[test]
+fn prefixes_and_uuids_follow_upstream() {
+    for source in [
+        "format.dns1123LabelPrefix().validate('-').hasValue()",
+        "!format.dns1123LabelPrefix().validate('a-').hasValue()",
+        "!format.dns1123LabelPrefix().validate('a_-').hasValue()",
+        "!format.named('uuid').value().validate('00112233-445566778899aabbccddeeff').hasValue()",
+        "format.named('uuid').value().validate('0011-2233445566778899aabbccddeeff').hasValue()",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn patterns_have_the_syntax_of_re2() {
+    for source in [
+        "'<a>'.matches('^\\\\<a\\\\>$') && '{{x}}'.matches('^{{.*}}$')",
+        "'a*b'.find('[!--]') == '*' && 'éa'.findAll('\\\\B.') == ['é']",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn urls_are_checked_as_requests_first() {
+    for source in [
+        "!isURL('http://example.com#frag') && !isURL('http://a/b#%zz') && isURL('http://a/b#f')",
+        "isURL('*') && isURL('//host:port/x') && !isURL('1x://a') && isURL('mailto:a@b')",
+        "url('HTTP://a') == url('http://a') && url('http://a/b#f').getEscapedPath() == '/b'",
+        "url('HTTP://a').getScheme() == 'http'",
+    ] {
+        holds(source);
+    }
+    assert_eq!(
+        failure("url('1x://a').getHost() == ''"),
+        "URL parse error during conversion from string: parse \"1x://a\": invalid URI for request"
+    );
+}
+
+#[test]
+fn calls_without_an_overload_name_the_function() {
+    for (source, why) in [
+        (
+            "quantity(dyn(5)).isInteger()",
+            "no such overload: quantity(int)",
+        ),
+        ("dyn(5).matches('^[a-z]+$')", "no such overload: matches"),
+        ("size(dyn(5)) == 1", "no such overload: size"),
+        (
+            "dyn(5).replace('%', '') == ''",
+            "no such overload: replace(int, string, string)",
+        ),
+        ("dyn(5).startsWith('a')", "no such overload"),
+        ("dyn(5) < dyn('a')", "no such overload"),
+    ] {
+        assert_eq!(failure(source), why, "{source}");
     }
 }

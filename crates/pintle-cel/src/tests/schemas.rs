@@ -110,3 +110,52 @@ fn list_types_determine_equality_and_concatenation() {
         assert_eq!(check(&schema, &object, rule), Ok(true), "{rule}");
     }
 }
+
+#[test]
+fn null_and_set_fields_differ_both_ways() {
+    let schema = json!({ "type": "object", "properties": {
+        "a": { "type": "integer", "nullable": true }, "namespace": { "type": "string", "nullable": true },
+    }, "x-kubernetes-preserve-unknown-fields": true });
+    let decl = Decl::from_schema(&schema, false).unwrap();
+    let env = Env::new()
+        .variable("self", decl.cel_type())
+        .variable("oldSelf", decl.cel_type());
+    let program = env.compile("self == oldSelf").unwrap();
+    let same = |a: &Json, b: &Json| {
+        let of = |json: &Json| Value::declared(json, &decl);
+        let done = program.eval(&[("self", of(a)), ("oldSelf", of(b))], 1_000);
+        matches!(done.result, Ok(Value::Bool(true)))
+    };
+    for (a, b, equal) in [
+        (json!({ "a": null }), json!({ "a": 1 }), false),
+        (
+            json!({ "namespace": null }),
+            json!({ "namespace": "x" }),
+            false,
+        ),
+        (json!({ "a": null }), json!({ "a": null }), true),
+        (json!({ "open": null }), json!({ "open": 1 }), false),
+        (json!({ "open": 1 }), json!({ "open": 1 }), true),
+    ] {
+        assert_eq!(same(&a, &b), equal, "{a} == {b}");
+        assert_eq!(same(&b, &a), equal, "{b} == {a}");
+    }
+}
+
+#[test]
+fn maps_of_any_size_can_be_transformed() {
+    let schema = json!({ "type": "object", "additionalProperties": { "type": "integer" } });
+    let object: serde_json::Map<String, Json> =
+        (0..20_000).map(|i| (format!("k{i}"), json!(i))).collect();
+    let object = Json::Object(object);
+    for rule in [
+        "self.transformMap(k, v, v + 1).size() == self.size()",
+        "self.transformMap(k, v, v > 9999, v).size() == 10000",
+        "self.transformMapEntry(k, v, {v: k}).size() == self.size()",
+    ] {
+        assert_eq!(check(&schema, &object, rule), Ok(true), "{rule}");
+    }
+    let rule = "self.transformMapEntry(k, v, {'x': k}).size() == 1";
+    let error = check(&schema, &object, rule).unwrap_err();
+    assert_eq!(error, "insert failed: key x already exists");
+}

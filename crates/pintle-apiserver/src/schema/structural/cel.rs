@@ -97,6 +97,9 @@ impl Rule {
         };
         let env = Env::new().variable("self", own).variable("oldSelf", old);
         let program = match env.compile(rule.text("rule")) {
+            Err(error) if error.is_planning() => {
+                Err(format!("program instantiation failed: {error}"))
+            }
             Err(error) => Err(format!("compilation failed: {error}")),
             Ok(program) if !matches!(program.output_type(), Type::Bool) => {
                 Err("cel expression must evaluate to a bool".to_owned())
@@ -109,6 +112,9 @@ impl Rule {
         let computed = rule.text("messageExpression");
         if program.is_ok() && !computed.is_empty() {
             rule.message = Some(match env.compile(computed) {
+                Err(error) if error.is_planning() => {
+                    Err(format!("messageExpression instantiation failed: {error}"))
+                }
                 Err(error) => Err(format!("messageExpression compilation failed: {error}")),
                 Ok(program) if !matches!(program.output_type(), Type::String) => {
                     Err("messageExpression must evaluate to a string".to_owned())
@@ -285,13 +291,15 @@ impl Evaluation {
             if rule.uses_old && before.is_none() && !rule.optional_old() {
                 continue;
             }
-            let mut variables = vec![("self", own.clone())];
-            if rule.optional_old() {
-                variables.push(("oldSelf", Cel::Optional(before.clone().map(Arc::new))));
-            } else if let Some(before) = &before {
-                variables.push(("oldSelf", before.clone()));
-            }
-            let done = program.eval(&variables, PER_CALL_LIMIT);
+            let mut plain = vec![("self", own.clone())];
+            plain.extend(before.clone().map(|before| ("oldSelf", before)));
+            let done = if rule.optional_old() {
+                let before = Cel::Optional(before.clone().map(Arc::new));
+                let variables = [("self", own.clone()), ("oldSelf", before)];
+                program.eval(&variables, PER_CALL_LIMIT)
+            } else {
+                program.eval(&plain, PER_CALL_LIMIT)
+            };
             if done.cost > self.left {
                 self.errors.push(refuse(out_of_budget()));
                 return Err(Exhausted);
@@ -301,7 +309,9 @@ impl Evaluation {
             match done.result {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
-                    let detail = self.message(rule, &variables);
+                    // As upstream, messages see the old value itself, even if it is optional in
+                    // the rule.
+                    let detail = self.message(rule, &plain);
                     let tolerated = !rule.uses_old && correlation.tolerates();
                     match detail {
                         Ok(detail) if !tolerated => {

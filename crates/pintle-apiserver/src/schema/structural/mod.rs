@@ -29,6 +29,10 @@ use serde_json::{Value, json};
 pub(crate) use self::{formats::is_known_format, node::Node};
 use super::field::{FieldError, Path, Reason};
 
+/// The size of all patterns of a schema together, compiled, in bytes. Patterns are only compiled
+/// when they are used, and not all are kept, but one object can use every one of them.
+const MAX_PATTERNS: usize = 64 * 1024 * 1024;
+
 /// A parsed schema, shared by all objects of its kind and version.
 #[derive(Debug, Clone)]
 pub(crate) struct Structural {
@@ -57,6 +61,10 @@ impl Structural {
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
+        if parsed.root.pattern_size() > MAX_PATTERNS {
+            let why = "patterns are too large: compiled, they must not exceed 64 MiB together";
+            return Err(vec![FieldError::invalid(&at, "", why)]);
+        }
         let Some(map) = schema.as_object() else {
             return Ok(parsed);
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use pintle_cel::Pattern;
 use serde_json::{Map, Value};
 
 use super::cel::Rules;
@@ -43,7 +43,8 @@ pub(crate) struct Node {
     pub(crate) multiple_of: Option<f64>,
     pub(crate) max_length: Option<i64>,
     pub(crate) min_length: Option<i64>,
-    pub(crate) pattern: Option<Pattern>,
+    /// A pattern, or why it is not valid. Those reject every string, as upstream.
+    pub(crate) pattern: Option<Result<Pattern, (String, String)>>,
     pub(crate) max_items: Option<i64>,
     pub(crate) min_items: Option<i64>,
     pub(crate) max_properties: Option<i64>,
@@ -63,13 +64,6 @@ pub(crate) enum Additional {
     Schema(Box<Node>),
 }
 
-/// A compiled pattern. A pattern that does not compile rejects every string, as it does upstream.
-#[derive(Debug, Clone)]
-pub(crate) struct Pattern {
-    pub(crate) source: String,
-    pub(crate) regex: Result<Regex, String>,
-}
-
 impl Node {
     /// Returns the schema of property `name`, falling back to `additionalProperties`.
     pub(crate) fn property(&self, name: &str) -> Option<&Self> {
@@ -86,6 +80,24 @@ impl Node {
             .chain(self.items.as_deref())
             .chain(self.additional_schema());
         self.default.is_some() || below.any(Self::has_defaults)
+    }
+
+    /// Returns the estimated size of all compiled patterns of this schema and those below it.
+    pub(crate) fn pattern_size(&self) -> usize {
+        let own = match &self.pattern {
+            Some(Ok(pattern)) => pattern.size(),
+            _ => 0,
+        };
+        let below = self
+            .properties
+            .values()
+            .chain(self.items.as_deref())
+            .chain(self.additional_schema())
+            .chain(self.not.as_deref())
+            .chain(&self.all_of)
+            .chain(&self.any_of)
+            .chain(&self.one_of);
+        below.fold(own, |sum, node| sum.saturating_add(node.pattern_size()))
     }
 
     pub(crate) fn additional_schema(&self) -> Option<&Self> {
@@ -157,11 +169,7 @@ impl Node {
         self.allowed = list(map, "enum").to_vec();
         let pattern = text(map, "pattern");
         if !pattern.is_empty() {
-            let regex = pintle_cel::compile_regex(&pattern);
-            self.pattern = Some(Pattern {
-                source: pattern,
-                regex,
-            });
+            self.pattern = Some(Pattern::parse(pattern.as_str()).map_err(|why| (pattern, why)));
         }
     }
 

@@ -258,10 +258,15 @@ fn check_text(text: &str, schema: &Node, path: &str, outcome: &mut Outcome) {
         let message = format!("{path} in body should be at least {min} chars long");
         outcome.fail(path, invalid(), message);
     } else if let Some(pattern) = &schema.pattern {
-        let wanted = match &pattern.regex {
-            Ok(regex) if regex.is_match(text) => None,
-            Ok(_) => Some(pattern.source.clone()),
-            Err(why) => Some(format!("{}, but pattern is invalid: {why}", pattern.source)),
+        let invalid_pattern =
+            |source: &str, why: &str| Some(format!("{source}, but pattern is invalid: {why}"));
+        let wanted = match pattern {
+            Ok(pattern) => match pattern.is_match(text) {
+                Ok(true) => None,
+                Ok(false) => Some(pattern.as_str().to_owned()),
+                Err(why) => invalid_pattern(pattern.as_str(), &why),
+            },
+            Err((source, why)) => invalid_pattern(source, why),
         };
         if let Some(wanted) = wanted {
             let message = format!("{path} in body should match '{wanted}'");

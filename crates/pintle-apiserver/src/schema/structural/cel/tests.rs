@@ -198,3 +198,52 @@ fn field_paths_must_name_a_field() {
         );
     }
 }
+
+/// Proves cel/constants.
+#[test]
+fn constants_that_cannot_be_evaluated_are_rejected() {
+    let properties = json!({ "s": { "type": "string" } });
+    let rule = json!({ "rule": "self.s.find('[') == ''" });
+    let errors = check(&spec_rule(&properties, &rule));
+    assert!(
+        errors[0].ends_with(
+            ": program instantiation failed: error parsing regexp: missing closing ]: `[`"
+        ),
+        "{errors:?}"
+    );
+    let rule = json!({ "rule": "true", "messageExpression": "string(int('x'))" });
+    let errors = check(&spec_rule(&properties, &rule));
+    assert!(
+        errors[0].ends_with(
+            ": messageExpression instantiation failed: type conversion error from 'string' to 'int'"
+        ),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn messages_see_the_old_value_itself() {
+    let rule = json!({ "rule": "oldSelf.hasValue() ? self.n >= oldSelf.value().n : self.n > 5",
+        "optionalOldSelf": true, "message": "static",
+        "messageExpression": "'was ' + string(oldSelf.orValue(self).n)" });
+    let schema = spec_rule(&json!({ "n": { "type": "integer" } }), &rule);
+    let schema = Structural::check(&schema, "s", false).unwrap();
+    let (new, old) = (json!({ "spec": { "n": 1 } }), json!({ "spec": { "n": 3 } }));
+    for old in [None, Some(&old)] {
+        let errors = schema.validate(&new, old);
+        assert_eq!(errors[0].detail, "static", "{old:?}");
+    }
+}
+
+#[test]
+fn null_does_not_pass_for_an_immutable_value() {
+    let properties = json!({ "a": { "type": "integer", "nullable": true } });
+    let schema = spec_rule(&properties, &json!({ "rule": "self == oldSelf" }));
+    let schema = Structural::check(&schema, "s", false).unwrap();
+    let (new, old) = (
+        json!({ "spec": { "a": null } }),
+        json!({ "spec": { "a": 1 } }),
+    );
+    assert_eq!(schema.validate(&new, Some(&old)).len(), 1);
+    assert_eq!(schema.validate(&old, Some(&new)).len(), 1);
+}

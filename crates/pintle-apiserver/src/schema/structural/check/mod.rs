@@ -231,7 +231,7 @@ fn value_rules(
     }
     let pattern = text(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(why) = pintle_cel::compile_regex(pattern)
+        && let Err(why) = pintle_cel::Pattern::parse(pattern)
     {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errors.push(FieldError::invalid(at.child("pattern"), pattern, why));

@@ -1,5 +1,6 @@
 #![allow(clippy::needless_pass_by_value)] // Lets tests pass `json!` values directly.
 
+mod patterns;
 pub(crate) mod properties;
 mod rules;
 
