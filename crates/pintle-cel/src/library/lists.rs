@@ -8,7 +8,7 @@ use crate::eval::Context;
 use crate::value::{EvalError, Evaluated, List, Value, compare, equal, fail, no_such_overload};
 
 /// Returns the implementation of `sum`. The sum of an empty list depends on the type of its items.
-pub(super) fn sum(overload: &str) -> Option<Native> {
+pub(super) fn sum(overload: &str) -> Native {
     fn from(context: &mut Context, args: &[Value], zero: Value) -> Evaluated {
         let list = list(args)?;
         let mut items = list.items.iter();
@@ -18,12 +18,12 @@ pub(super) fn sum(overload: &str) -> Option<Native> {
         }
         Ok(sum)
     }
-    Some(match overload {
+    match overload {
         "list_uint_sum_uint" => |context, args| from(context, args, Value::Uint(0)),
         "list_double_sum_double" => |context, args| from(context, args, Value::Double(0.0)),
         "list_duration_sum_duration" => |context, args| from(context, args, Value::Duration(0)),
         _ => |context, args| from(context, args, Value::Int(0)),
-    })
+    }
 }
 
 pub(crate) fn native(name: &str) -> Option<Native> {

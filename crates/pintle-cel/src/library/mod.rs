@@ -45,7 +45,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
 /// Returns the implementation of an overload, for the few functions whose result depends on it.
 pub(crate) fn native_for(name: &str, overload: &str) -> Option<Native> {
     match name {
-        "sum" => lists::sum(overload),
+        "sum" => Some(lists::sum(overload)),
         _ => native(name),
     }
 }

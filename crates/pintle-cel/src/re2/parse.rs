@@ -31,6 +31,8 @@ const BAD_NAME: &str = "invalid named capture";
 const BAD_COUNT: &str = "invalid repeat count";
 
 #[derive(Debug, Clone, Copy, Default)]
+// Each is a flag of the syntax.
+#[allow(clippy::struct_excessive_bools)]
 struct Flags {
     fold: bool,
     multi_line: bool,
