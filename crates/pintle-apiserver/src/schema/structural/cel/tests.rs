@@ -227,7 +227,7 @@ fn messages_see_the_old_value_itself() {
         "optionalOldSelf": true, "message": "static",
         "messageExpression": "'was ' + string(oldSelf.orValue(self).n)" });
     let schema = spec_rule(&json!({ "n": { "type": "integer" } }), &rule);
-    let schema = Structural::check(&schema, "s", false).unwrap();
+    let schema = Structural::parse(&schema).unwrap();
     let (new, old) = (json!({ "spec": { "n": 1 } }), json!({ "spec": { "n": 3 } }));
     for old in [None, Some(&old)] {
         let errors = schema.validate(&new, old);
