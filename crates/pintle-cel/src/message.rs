@@ -78,7 +78,7 @@ impl Value {
             Self::String(text) => Json::String(text.to_string()),
             Self::Bytes(bytes) => Json::String(base64(bytes)),
             Self::Duration(nanos) => Json::String(time::show_duration(*nanos)),
-            Self::Timestamp(time) => Json::String(time::show_timestamp(*time)),
+            Self::Timestamp(time) => Json::String(time.to_string()),
             Self::Optional(Some(value)) => value.to_json()?,
             Self::List(list) => {
                 let items = list.items.iter().map(Self::to_json);

@@ -572,9 +572,9 @@ async fn secrets_that_a_webhook_adds_are_checked() {
         {"kubernetes.io/enforce-mountable-secrets": "true"}}});
     created(&http, accounts, &account).await;
     // Changes the Pod in the second round only, after the last mutating plugin has run.
-    let rounds = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let rounds = Arc::new(AtomicUsize::new(0));
     let sneaky = pintle_apiserver::Webhook::mutating("a.example.com", move |_| {
-        let round = rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let round = rounds.fetch_add(1, Ordering::Relaxed);
         let patch = json!([{"op": "add", "path": "/spec/volumes",
             "value": [{"name": "v", "secret": {"secretName": "x"}}]}]);
         let patch = if round == 0 { json!([]) } else { patch };

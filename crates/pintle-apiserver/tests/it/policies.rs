@@ -9,18 +9,19 @@ use serde_json::{Value, json};
 
 use crate::support::{CONFIG_MAPS, Http, config_map, http, http_as, labelled, server};
 
-pub const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-pub const BINDINGS: &str =
+pub(crate) const POLICIES: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub(crate) const BINDINGS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
 /// Constraints that match writes of config maps.
-pub fn config_maps() -> Value {
+pub(crate) fn config_maps() -> Value {
     json!({"resourceRules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""],
         "apiVersions": ["v1"], "resources": ["configmaps"]}]})
 }
 
 /// A policy for config maps with these fields of its spec.
-pub fn policy(name: &str, spec: Value) -> Value {
+pub(crate) fn policy(name: &str, spec: Value) -> Value {
     let mut policy = json!({"metadata": {"name": name}, "spec": spec});
     if policy["spec"]["matchConstraints"].is_null() {
         policy["spec"]["matchConstraints"] = config_maps();
@@ -28,12 +29,12 @@ pub fn policy(name: &str, spec: Value) -> Value {
     policy
 }
 
-pub fn binding(name: &str, policy: &str) -> Value {
+pub(crate) fn binding(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name},
         "spec": {"policyName": policy, "validationActions": ["Deny"]}})
 }
 
-pub async fn create(http: &Http, path: &str, object: &Value) {
+pub(crate) async fn create(http: &Http, path: &str, object: &Value) {
     let (code, created) = http.post(path, object).await;
     assert_eq!(code, 201, "{created}");
 }
