@@ -26,7 +26,7 @@ use kube::{
     Api,
     api::{ObjectMeta, PostParams},
 };
-use pintle_apiserver::{ApiServer, ApiService, Body};
+use pintle_apiserver::{AdmissionResponse, ApiServer, ApiService, Body, Webhook};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use tokio::task::unconstrained;
@@ -138,6 +138,49 @@ async fn writes(count: usize) {
         write(&service, Method::PUT, &path, body).await;
     }
     rate("replace, bytes in and out", count, since(before));
+}
+
+/// Creates that pass three webhooks in this process: one that changes the object, and two that
+/// validate it.
+async fn admitted(count: usize) {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let mutating = Webhook::mutating("label.example.com", |_| async {
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"by": "webhook"}}]);
+        AdmissionResponse::allow().patch(patch)
+    });
+    let validating = |name: &str| {
+        Webhook::validating(name, |request| async move {
+            match request.object()["data"]["turn"].as_str() {
+                Some(_) => AdmissionResponse::allow(),
+                None => AdmissionResponse::deny("no turn"),
+            }
+        })
+    };
+    let hooks = [
+        mutating,
+        validating("a.example.com"),
+        validating("b.example.com"),
+    ];
+    let registrations = hooks.map(|hook| {
+        let hook = hook.rule(["CREATE"], [""], ["v1"], ["configmaps"]);
+        server.register_webhook(&hook).unwrap()
+    });
+    let body = |name: String| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+            "data": { "text": text(), "turn": "0" },
+        });
+        Bytes::from(map.to_string())
+    };
+    let bodies: Vec<Bytes> = (0..count).map(|i| body(format!("map-{i}"))).collect();
+    write(&service, Method::POST, CONFIG_MAPS, body("warm".to_owned())).await;
+    let before = cpu();
+    for body in bodies {
+        write(&service, Method::POST, CONFIG_MAPS, body).await;
+    }
+    rate("create through three webhooks", count, since(before));
+    drop(registrations);
 }
 
 /// Updates of one object, by number of watchers.
@@ -261,6 +304,7 @@ async fn main() {
     for _ in 0..ROUNDS {
         typed_creates(20_000).await;
         writes(20_000).await;
+        admitted(20_000).await;
     }
     for count in [0, 1, 1000] {
         watchers(count, 200).await;

@@ -152,6 +152,7 @@ async fn subresources_are_admitted_with_their_own_kind() {
         assert_eq!(seen[0].object()["spec"], json!({"replicas": 3}));
         assert_eq!(seen[0].old_object()["spec"], json!({"replicas": 1}));
         assert_eq!(seen[0].object()["apiVersion"], "autoscaling/v1");
+        assert_eq!(seen[0].as_value()["requestSubResource"], "scale");
     }
     assert_eq!(lines(&seen), ["UPDATE deployments/scale Scale d"]);
     let binding = json!({"metadata": {"name": "p"}, "target": {"name": "node"}});
@@ -640,10 +641,10 @@ async fn equivalent_version_is_converted_for_the_webhook() {
         value["object"]["spec"]["targetCPUUtilizationPercentage"],
         50
     );
-    assert_eq!(
-        (&value["kind"]["version"], &value["requestKind"]["version"]),
-        (&json!("v1"), &json!("v2"))
-    );
+    for (seen, own) in [("kind", "requestKind"), ("resource", "requestResource")] {
+        let versions = (&value[seen]["version"], &value[own]["version"]);
+        assert_eq!(versions, (&json!("v1"), &json!("v2")), "{seen}");
+    }
 }
 
 /// Proves admission/builder.

@@ -78,7 +78,7 @@ fn paths_become_attributes() {
         (
             Method::GET,
             "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp,metadata.name%3Dq",
-            "list pods group= namespace=a name=q",
+            "list pods group= namespace=a name=p",
         ),
         (
             Method::GET,
