@@ -75,11 +75,11 @@ pub struct Crd {
     name: String,
     kind: String,
     namespaced: bool,
-    versions: Vec<Version>,
+    versions: Vec<ServedVersion>,
 }
 
 #[derive(Debug, Clone)]
-struct Version {
+struct ServedVersion {
     api_version: String,
     schema: Arc<Structural>,
     /// The paths of the scale subresource, or null.
@@ -232,7 +232,7 @@ impl Crd {
             let schema =
                 schema.map_err(|errors| invalid("CustomResourceDefinition", &name, &errors))?;
             let api_version = format!("{group}/{}", text(&version["name"]));
-            versions.push(Version {
+            versions.push(ServedVersion {
                 api_version,
                 schema: Arc::new(schema),
                 scale: version["subresources"]["scale"].clone(),
@@ -269,7 +269,7 @@ impl Crd {
         self.version(object).is_ok()
     }
 
-    fn version(&self, object: &Value) -> Result<&Version, Error> {
+    fn version(&self, object: &Value) -> Result<&ServedVersion, Error> {
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let mut versions = self.versions.iter();
         match versions.find(|it| it.api_version == api_version) {

@@ -123,7 +123,9 @@ fn pod_used(names: &[&str], spec: Value) -> BTreeMap<String, String> {
         .iter()
         .map(|name| ((*name).to_owned(), json!("9")))
         .collect();
-    used(&json!({"hard": hard}), "", "pods", &[json!({"spec": spec})])
+    let mut pod = json!({});
+    pod["spec"] = spec;
+    used(&json!({"hard": hard}), "", "pods", &[pod])
 }
 
 #[test]
@@ -318,7 +320,12 @@ fn groups_are_part_of_what_counts() {
     let spec = json!({"hard": {"count/secrets.example.com": "9", "secrets": "9"}});
     let secret = json!({"metadata": {"name": "s"}});
     assert_eq!(
-        used(&spec, "example.com", "secrets", &[secret.clone()]),
+        used(
+            &spec,
+            "example.com",
+            "secrets",
+            std::slice::from_ref(&secret)
+        ),
         BTreeMap::from([("count/secrets.example.com".to_owned(), "1".to_owned())])
     );
     assert_eq!(

@@ -298,11 +298,11 @@ async fn newest_converter_answers_and_forgets_what_others_did() {
         shown["spec"]["address"].clone()
     };
     let _old = convert(&server, |_, object| {
-        object["spec"]["address"] = "old".into()
+        object["spec"]["address"] = "old".into();
     });
     assert_eq!(address().await, "old");
     let new = convert(&server, |_, object| {
-        object["spec"]["address"] = "new".into()
+        object["spec"]["address"] = "new".into();
     });
     assert_eq!(address().await, "new");
     drop(new);

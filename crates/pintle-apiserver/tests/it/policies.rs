@@ -22,7 +22,8 @@ pub(crate) fn config_maps() -> Value {
 
 /// A policy for config maps with these fields of its spec.
 pub(crate) fn policy(name: &str, spec: Value) -> Value {
-    let mut policy = json!({"metadata": {"name": name}, "spec": spec});
+    let mut policy = json!({"metadata": {"name": name}});
+    policy["spec"] = spec;
     if policy["spec"]["matchConstraints"].is_null() {
         policy["spec"]["matchConstraints"] = config_maps();
     }

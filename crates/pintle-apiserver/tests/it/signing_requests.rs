@@ -287,7 +287,7 @@ async fn administrators_cannot_be_requested_in_disguise() {
     let http = http(&server);
     let masters = signing_request("eve", "system:masters");
     let other = signing_request("eve", "developers");
-    let spaced = masters.replacen("\n", " \n", 3).replacen(" \n", "\n", 1);
+    let spaced = masters.replacen('\n', " \n", 3).replacen(" \n", "\n", 1);
     for pem in [
         masters.clone(),
         spaced,

@@ -446,9 +446,10 @@ async fn validating_webhooks_run_at_once_and_all_count() {
     let slow = |name: &str, seconds: u64, denied: bool| {
         Webhook::validating(name, move |_| async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            match denied {
-                true => AdmissionResponse::deny(format!("after {seconds} s")),
-                false => AdmissionResponse::allow(),
+            if denied {
+                AdmissionResponse::deny(format!("after {seconds} s"))
+            } else {
+                AdmissionResponse::allow()
             }
         })
         .rule(["CREATE"], [""], ["v1"], ["configmaps"])

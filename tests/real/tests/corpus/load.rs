@@ -15,7 +15,8 @@ pub(super) struct Definition {
 /// Reads the CRDs in the order of the file, at most `most` of each module.
 pub(super) fn load(most: usize) -> Vec<Definition> {
     let path = from_environment(CORPUS_VARIABLE);
-    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let file =
+        std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut found: Vec<Definition> = Vec::new();
     let mut modules: BTreeMap<String, usize> = BTreeMap::new();
     for line in std::io::BufReader::new(file).lines() {

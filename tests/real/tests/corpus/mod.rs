@@ -79,13 +79,12 @@ impl Results {
         let identical = all.is_empty();
         for difference in all {
             let known = self.open.iter();
-            match known.clone().position(|it| it.matches(&label, &difference)) {
-                Some(index) => drop(self.open.remove(index)),
-                None => {
-                    // A run takes minutes, so differences are shown when they are found.
-                    show(&format!("{label}\n{difference}\n"));
-                    self.unaccepted.push((label.clone(), difference));
-                }
+            if let Some(index) = known.clone().position(|it| it.matches(&label, &difference)) {
+                drop(self.open.remove(index));
+            } else {
+                // A run takes minutes, so differences are shown when they are found.
+                show(&format!("{label}\n{difference}\n"));
+                self.unaccepted.push((label.clone(), difference));
             }
         }
         self.compared.insert(label);
@@ -164,13 +163,14 @@ async fn try_definition(
             .unwrap()
             .compare(format!("{name}/create"), &a, &b);
     }
-    let mut results = results.lock().unwrap();
-    results.figures.crds += 1;
-    results.figures.crds_identical += usize::from(identical);
-    if accepted {
-        results.figures.rules += definition.rules();
+    {
+        let figures = &mut results.lock().unwrap().figures;
+        figures.crds += 1;
+        figures.crds_identical += usize::from(identical);
+        if accepted {
+            figures.rules += definition.rules();
+        }
     }
-    drop(results);
     tokio::join!(real.delete(&path), ours.delete(&path));
 }
 

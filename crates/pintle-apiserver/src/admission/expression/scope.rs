@@ -149,12 +149,11 @@ impl Scope {
         let variables = self.variables.as_ref();
         let composed = variables.map_or(0, |variables| variables.cost.swap(0, Ordering::Relaxed));
         for cost in [composed, done.cost] {
-            match self.budget.checked_sub(cost) {
-                Some(left) => self.budget = left,
-                None => {
-                    self.budget = 0;
-                    return Err(OUT_OF_BUDGET.to_owned());
-                }
+            if let Some(left) = self.budget.checked_sub(cost) {
+                self.budget = left;
+            } else {
+                self.budget = 0;
+                return Err(OUT_OF_BUDGET.to_owned());
             }
         }
         Ok(done.result.map_err(|why| {
@@ -188,7 +187,7 @@ impl Lazy for Variables {
         let result = if depth > MAX_NESTING {
             let why = format!("composited variable {name:?} is nested too deeply");
             Err(EvalError::Failed(why))
-        } else if depth % LEVELS_PER_STACK == 0 {
+        } else if depth.is_multiple_of(LEVELS_PER_STACK) {
             on_own_stack(|| self.evaluate(name, expression))
         } else {
             self.evaluate(name, expression)

@@ -146,14 +146,13 @@ async fn evaluate(
         };
         let namespace = namespace_object(api, request)?;
         for params in params {
-            let inputs = match &mut inputs {
-                Some(inputs) => inputs,
-                None => {
-                    let new = shown(api, request, &invocation, object).await?;
-                    let old = shown(api, request, &invocation, request.old).await?;
-                    let described = described(request, &invocation);
-                    inputs.insert(Inputs::new(api, request, &new, &old, &described))
-                }
+            let inputs = if let Some(inputs) = &mut inputs {
+                inputs
+            } else {
+                let new = shown(api, request, &invocation, object).await?;
+                let old = shown(api, request, &invocation, request.old).await?;
+                let described = described(request, &invocation);
+                inputs.insert(Inputs::new(api, request, &new, &old, &described))
             };
             let outcome = outcome(policy, inputs, &params, &namespace);
             for (i, failed) in outcome.failed {

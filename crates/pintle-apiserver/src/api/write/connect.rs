@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The subresources that need the right to `create` with every method: a WebSocket is opened with
-/// GET, and may do no more than what needed POST before there were WebSockets.
+/// GET, and may do no more than what needed POST before there were `WebSockets`.
 const CREATES: [&str; 3] = ["attach", "exec", "portforward"];
 
 impl Api {

@@ -123,13 +123,14 @@ fn is_protected(group: &str) -> bool {
         .any(|own| group == *own || group.ends_with(&format!(".{own}")))
 }
 
+const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
 /// Returns the approval of a definition whose group requires one: whether there is one, the reason
 /// and a message.
 pub(super) fn approval(tree: &Tree) -> Option<(bool, &'static str, String)> {
     if !is_protected(&string(at(tree, &["spec", "group"]))) {
         return None;
     }
-    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = string(at(tree, &["metadata", "annotations", APPROVAL]));
     Some(if text.is_empty() {
         let why = format!("protected groups must have approval annotation {APPROVAL:?}, {SEE}");

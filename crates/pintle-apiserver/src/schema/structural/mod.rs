@@ -63,7 +63,7 @@ impl Structural {
         let parsed = Self::parse_at(schema, &at)?;
         if parsed.root.pattern_size() > MAX_PATTERNS {
             let why = "patterns are too large: compiled, they must not exceed 64 MiB together";
-            return Err(vec![FieldError::invalid(&at, "", why)]);
+            return Err(vec![FieldError::invalid(at, "", why)]);
         }
         let Some(map) = schema.as_object() else {
             return Ok(parsed);

@@ -80,7 +80,12 @@ fn derive(hir: &Hir, more: u32, out: &mut String) {
                     .any(|range| range.start() <= c && c <= range.end())
             };
             let found = "a1A-/.".chars().find(|c| plain(*c));
-            let found = found.or_else(|| class.iter().next().map(|range| range.start()));
+            let found = found.or_else(|| {
+                class
+                    .iter()
+                    .next()
+                    .map(regex_syntax::hir::ClassUnicodeRange::start)
+            });
             out.extend(found);
         }
         HirKind::Class(Class::Bytes(class)) => {

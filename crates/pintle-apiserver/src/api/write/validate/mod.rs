@@ -96,7 +96,7 @@ pub(crate) fn scale(scale: &Value, part: Part, object: &Value) -> Vec<FieldError
         let Some(path) = scale[name].as_str() else {
             return;
         };
-        match nested(object, path, "int64", |value| value.as_i64()) {
+        match nested(object, path, "int64", Value::as_i64) {
             Err(why) => errors.push(FieldError::invalid(path, 0, why)),
             Ok(Some(n)) if n < 0 => {
                 errors.push(FieldError::invalid(
