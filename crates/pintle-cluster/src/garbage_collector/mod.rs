@@ -15,6 +15,7 @@ use std::{
 
 use k8s_openapi::{
     api::{
+        admissionregistration::v1::ValidatingAdmissionPolicy,
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{
             ConfigMap, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim,
@@ -235,7 +236,8 @@ impl Collector {
             PersistentVolumeClaim,
             PodDisruptionBudget,
             ResourceQuota,
-            ClusterRole
+            ClusterRole,
+            ValidatingAdmissionPolicy
         );
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }

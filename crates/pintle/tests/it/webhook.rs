@@ -259,7 +259,7 @@ async fn requests_that_are_no_reviews_get_a_reason() {
             "POST",
             "/convert",
             review(json!({"uid": "1"})),
-            (400, "cannot decode the object: objects: a list is expected"),
+            (400, "cannot decode the object: objects: expected a list"),
         ),
     ] {
         let (code, text) = post(&handler, method, path, body).await;
