@@ -54,17 +54,23 @@ impl Server {
         self.send("DELETE", path, Vec::new()).await;
     }
 
-    /// Returns a CRD once it is established, or when its names are refused.
+    /// Returns a CRD once it is established, or when its names are refused. Another controller of
+    /// kube-apiserver adds the condition of protected groups, before or after that.
     pub(super) async fn established(&self, path: &str) -> Answer {
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let answer = self.send("GET", path, Vec::new()).await;
             let conditions = answer.body["status"]["conditions"].as_array();
-            let done = conditions.into_iter().flatten().any(|it| {
+            let conditions = || conditions.into_iter().flatten();
+            let group = answer.body["spec"]["group"].as_str().unwrap_or_default();
+            let is_protected = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
+            let judged =
+                conditions().any(|it| it["type"] == "KubernetesAPIApprovalPolicyConformant");
+            let done = conditions().any(|it| {
                 (it["type"] == "Established" && it["status"] == "True")
                     || (it["type"] == "NamesAccepted" && it["status"] == "False")
             });
-            if done || tokio::time::Instant::now() > deadline {
+            if done && (judged || !is_protected) || tokio::time::Instant::now() > deadline {
                 return answer.without_managers();
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

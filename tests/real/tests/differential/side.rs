@@ -135,7 +135,7 @@ impl Side {
         } else {
             for part in &step.only {
                 let found = is_as_expected(&self.names.fill_in(part), &raw.body);
-                self.must(found, step, &format!("expected {part}"));
+                self.must(found, step, &format!("expected {part} in {}", raw.body));
             }
             let names = step.names.as_ref().map(|names| Regex::new(names).unwrap());
             let part = |pointer: &String| {
