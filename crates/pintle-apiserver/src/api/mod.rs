@@ -273,17 +273,17 @@ impl Api {
         {
             return answer;
         }
-        // Every request allocates and copies a future as large as the largest one here. The rarer
-        // verbs have large ones, so they are boxed.
+        // One box per verb: a match over unboxed futures would make every request allocate and copy as
+        // much as the largest of them needs.
         match verb {
-            GET => self.get(&call).await,
-            LIST => self.list(&call).await,
-            WATCH => self.watch(&call).await,
+            GET => Box::pin(self.get(&call)).await,
+            LIST => Box::pin(self.list(&call)).await,
+            WATCH => Box::pin(self.watch(&call)).await,
             CREATE if resource.collection.is_none() => {
                 resource.hooks.create_unstored(self, &call).await
             }
-            CREATE => self.create(&call).await,
-            UPDATE => self.update(&call, "").await,
+            CREATE => Box::pin(self.create(&call)).await,
+            UPDATE => Box::pin(self.update(&call, "")).await,
             PATCH => Box::pin(self.patch(&call, "")).await,
             DELETE => Box::pin(self.delete(&call)).await,
             DELETE_COLLECTION => Box::pin(self.delete_collection(&call)).await,
