@@ -75,11 +75,16 @@ async fn run(
 ) -> Result<(), ApiError> {
     let with = |change: &mut dyn FnMut(&mut Rounds)| request.with_state(NAME, |r| change(r));
     if request.is_reinvocation() {
+        let mut done = false;
         with(&mut |rounds| {
-            if rounds.output.as_ref() != object.as_deref() {
+            if !rounds.invoked.is_empty() && rounds.output.as_ref() != object.as_deref() {
                 rounds.object_changed();
             }
+            done = rounds.again.is_empty();
         });
+        if done {
+            return Ok(());
+        }
     }
     for (i, hook) in api.webhooks.hooks(true).current().iter().enumerate() {
         let Some(invocation) = invocation(api, hook, request, object.as_deref()).await? else {
@@ -122,9 +127,13 @@ async fn run(
             return Err(error);
         }
     }
-    // Only a second round compares.
+    // Only a second round compares, and only if it may call a webhook again.
     if !request.is_reinvocation() {
-        with(&mut |rounds| rounds.output = object.as_deref().cloned());
+        with(&mut |rounds| {
+            if !rounds.invoked.is_empty() {
+                rounds.output = object.as_deref().cloned();
+            }
+        });
     }
     Ok(())
 }
