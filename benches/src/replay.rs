@@ -85,7 +85,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 struct Progress {
     /// The number of events so far.
     events: u64,
-    /// How often the watches have been expired.
+    /// How many times the watches have been expired.
     expired: u32,
 }
 

@@ -37,7 +37,7 @@ async fn pages_hold_every_pod_once_and_the_marker_after_an_expiry() {
 }
 
 #[tokio::test]
-async fn a_watch_has_every_event_in_order_and_then_expires() {
+async fn watch_has_every_event_in_order_and_then_expires() {
     let server = Arc::new(Server::new(3));
     server.progress.send_modify(|now| now.events += 4);
     let mut body = server.watch(Some(LIST_VERSION + 1)).into_body();
@@ -73,7 +73,7 @@ async fn a_watch_has_every_event_in_order_and_then_expires() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_is_refused_as_a_server_without_it_does() {
+async fn streaming_list_is_refused() {
     let refused = no_watch_list();
     assert_eq!(refused.status(), 422);
     assert_eq!(read(refused).await["reason"], "Invalid");

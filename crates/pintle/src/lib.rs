@@ -32,7 +32,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// The loop, in order. (Blank lines keep rustfmt from sorting the modules.)
+// The control loop, in order. (Blank lines keep rustfmt from sorting the modules.)
 
 mod object;
 

@@ -66,7 +66,7 @@ pub(crate) fn object(key: &str, uid: &str, version: u64, value: &str) -> Object<
 #[derive(Clone)]
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
-    /// Wakes watches: the current version, and how often watches were cut.
+    /// Wakes watches: the current version, and how many times watches were cut.
     progress: watch::Sender<(u64, u64)>,
 }
 
@@ -297,7 +297,7 @@ thread_local! {
     static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Captures what this thread logs, until dropped.
+/// Captures the log of this thread until dropped.
 ///
 /// The subscriber is global and writes each line to the thread that logs it. A subscriber of one
 /// thread would miss call sites that another thread reaches first, because tracing caches their

@@ -52,7 +52,8 @@ impl fmt::Display for Permission {
 }
 
 impl Permission {
-    /// Returns the permission a request needs; none for discovery, which every account may read.
+    /// Returns the permission a request needs, or `None` for discovery, which every account may
+    /// read.
     fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {

@@ -1,4 +1,4 @@
-//! The vocabulary of the scenarios: actions of a user, and conditions to wait for.
+//! Helpers for writing scenarios: actions of a user, and conditions to wait for.
 
 use std::fmt::Debug;
 

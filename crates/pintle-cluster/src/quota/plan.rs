@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use serde_json::Value;
 
-/// The least time between two counts of a quota. Every object in its namespace may trigger one.
+/// The minimum time between two counts of a quota. Every object in its namespace may trigger one.
 const PACE: Duration = Duration::from_millis(200);
 /// When to count again without a change: Pods that should be gone stop counting.
 const RESYNC: Duration = Duration::from_secs(5 * 60);

@@ -74,7 +74,7 @@ async fn options_set_node_count_and_pod_delay() {
 
 /// Proves cluster/program, rbac/modes.
 #[test]
-fn authorization_modes_that_do_not_exist_are_refused() {
+fn unknown_authorization_modes_are_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
         .args(["--authorization-mode", "Webhook"])
         .output()

@@ -1,4 +1,4 @@
-//! Quotas: the loop counts, admission refuses, and what is deleted is free again.
+//! Quotas: the loop counts usage, admission enforces it, and deleted objects free their share.
 
 use std::time::Duration;
 

@@ -58,7 +58,7 @@ async fn pod_of_another_scheduler_is_left_to_it() {
     assert_eq!(waiting.spec.unwrap().node_name, None);
     let status = waiting.status.unwrap();
     assert_eq!(status.phase.as_deref(), Some("Pending"));
-    assert_eq!(status.conditions, None, "nothing has looked at it");
+    assert_eq!(status.conditions, None, "no scheduler has handled it");
 
     // Its own scheduler binds it, and the kubelet runs it.
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},

@@ -20,7 +20,7 @@ pub(super) struct Definition<K> {
 }
 
 pub(super) enum Extract<K> {
-    /// With its id, if the reader of the objects has registered the field.
+    /// A field path, with its id if the reader of the objects has registered it.
     Field(Option<FieldId>, Pointer),
     Header(Arc<ValuesOf<Object<K>>>),
     By(Arc<ValuesOf<K>>),

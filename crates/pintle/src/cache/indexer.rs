@@ -68,7 +68,7 @@ pub(super) struct Shared<K> {
     state: RwLock<State<K>>,
     /// The caches that this one replaces once it is filled.
     predecessors: Mutex<Vec<Weak<Shared<K>>>>,
-    /// The fields that the reader of the objects registers; `None` if there is no such reader.
+    /// The fields that the objects' reader locates; `None` without a reader.
     fields: Option<Fields>,
     unindexed: AtomicU64,
     /// Notified on every change.
@@ -87,9 +87,9 @@ pub(super) struct State<K> {
 
 #[derive(Clone, Copy)]
 struct IndexState {
-    /// It contains the objects that existed before it.
+    /// Whether it also covers the objects that existed before it.
     ready: bool,
-    /// It was inherited from a predecessor, so it can be redefined.
+    /// Whether it was inherited from a predecessor, and can therefore be redefined.
     inherited: bool,
 }
 
@@ -269,7 +269,7 @@ impl<K: Kind> Indexer<K> {
         self.add_index(name, Extract::By(Arc::new(values)), false)
     }
 
-    /// Returns how often an object was left out of an index because its values could not be
+    /// Returns how many times an object was left out of an index because its values could not be
     /// computed.
     pub fn unindexed(&self) -> u64 {
         self.shared.unindexed.load(Ordering::Relaxed)

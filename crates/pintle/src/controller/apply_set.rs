@@ -12,7 +12,7 @@
 //!
 //! 1. Its controller is the reconciled object: this UID, not another object of its name.
 //! 2. It carries the label [`APPLY_SET_LABEL`] with the name of the set.
-//! 3. It is not among the children of this call, by group, kind, namespace and name.
+//! 3. It is not among the children of this call, compared by group, kind, namespace and name.
 //!
 //! The controller reference makes a member wake its owner, and has the garbage collector delete it
 //! with the owner. The label distinguishes members from children that the controller creates in

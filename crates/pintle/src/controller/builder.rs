@@ -324,7 +324,7 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// # use k8s_openapi::api::{core::v1::{Node, Pod}};
     /// # use pintle::{controller::Controller, informer::InformerFactory};
     /// # fn build(informers: &InformerFactory) {
-    /// // When a node gets a label, look at all Pods again.
+    /// // A relabelled Node affects every Pod.
     /// let controller = Controller::<Pod>::new("placement", informers)
     ///     .watches::<Node>(|_, listers| {
     ///         let pods = listers.get::<Pod>().map(|pods| pods.list()).unwrap_or_default();
@@ -399,7 +399,7 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// leads; then it is dropped. Keys of objects that exist are always read, because the queue
     /// holds each key once, also on a standby. While the queue has over 16,384 keys more than there
     /// are objects, the stream is hardly read, so use a bounded channel. A stream that ends or
-    /// panics wakes no more keys, and the controller continues without it.
+    /// panics enqueues no more keys, and the controller continues without it.
     ///
     /// [`ReceiverStream`]:
     /// https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html

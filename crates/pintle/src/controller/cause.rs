@@ -14,8 +14,8 @@ pub(super) const WOKEN: Cause = Cause::new(Cause::FIRST_FREE + 1);
 /// A timer has fired.
 pub(super) const TIMER: Cause = Cause::new(Cause::FIRST_FREE + 2);
 
-/// Returns whether a key runs for a reason that no watch shows, so that other replicas may not know
-/// it.
+/// Returns whether a key runs for a reason that no watch reports, so other replicas may not know
+/// about it.
 pub(super) fn is_external(cause: Cause) -> bool {
     // Keys that the program itself adds to the queue count as external, too.
     cause == WOKEN || cause == Cause::ADDED

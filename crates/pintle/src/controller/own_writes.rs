@@ -59,8 +59,8 @@ pub(super) trait View: Send + Sync {
     fn covers(&self, namespace: Option<&str>) -> bool;
     /// Returns whether each namespace reaches versions on its own.
     fn advances_by_namespace(&self) -> bool;
-    /// Returns the `resourceVersion` the cache has reached, in `namespace` if each has its own; none
-    /// if the cache will not show the namespace any more.
+    /// Returns the `resourceVersion` the cache has reached, in `namespace` if each has its own;
+    /// `None` if the cache no longer covers the namespace.
     fn version(&self, namespace: Option<&str>) -> Option<String>;
     /// Returns whether the cache holds the object `key` with this UID.
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool;
@@ -91,7 +91,8 @@ impl Watched {
         }
     }
 
-    /// Returns the version that a lane of this cache has reached; none if it is not worth waiting for.
+    /// Returns the version that a lane of this cache has reached, or `None` if there is no point in
+    /// waiting for it.
     fn reached(&self, lane: &Lane) -> Option<Version> {
         Version::new(&self.view.version(lane.namespace.as_deref())?)
     }
@@ -134,7 +135,7 @@ struct Version {
 }
 
 impl Version {
-    /// Returns none for an opaque version, which cannot be awaited.
+    /// Returns `None` for an opaque version, which cannot be awaited.
     fn new(text: &str) -> Option<Self> {
         cache::compare_versions(text, text).ok()?;
         Some(Self {

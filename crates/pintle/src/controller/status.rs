@@ -79,8 +79,8 @@ impl<S> Context<S> {
     /// The event is recorded only when the condition changed, so retries of the same failure do not
     /// repeat it. Returns whether it did.
     ///
-    /// Every write of a status wakes the key at once, so an error whose message differs each time,
-    /// for example because it names a request, would never be retried with back-off. While
+    /// Every status write enqueues the key immediately, so an error whose message differs each
+    /// time, for example because it names a request, would never be retried with back-off. While
     /// generation and `reason` stay the same, a new message is therefore written after 10 seconds
     /// at the earliest, then 20, 40 and so on up to ten minutes.
     ///
@@ -268,7 +268,7 @@ fn invalid(why: &str) -> kube::Error {
     kube::Error::BuildRequest(kube::core::request::Error::Validation(why.to_owned()))
 }
 
-/// How often the errors of each object and condition were reported.
+/// How many times each object's and condition's errors were reported.
 #[derive(Default)]
 pub(super) struct Reported(Mutex<BTreeMap<(ObjectKey, String), Repeat>>);
 
@@ -278,7 +278,7 @@ impl Reported {
         let mut reported = self.0.lock();
         let entry = (key.clone(), type_.to_owned());
         if reported.len() >= MAX_REPORTED && !reported.contains_key(&entry) {
-            // A few messages are written earlier than necessary.
+            // Forgetting only means that a few messages are written earlier than necessary.
             reported.clear();
         }
         let repeat = reported.entry(entry).or_default();
@@ -335,8 +335,8 @@ pub(super) fn status_of(object: &impl Serialize) -> Result<Value, kube::Error> {
         .unwrap_or_default())
 }
 
-/// Returns the merge patch that turns `before` into `after`; none if they are equal. `null` counts
-/// as absent.
+/// Returns the merge patch that turns `before` into `after`, or `None` if they are equal. `null`
+/// counts as absent.
 fn changes(before: &Value, after: &Value) -> Option<Value> {
     let nothing = Map::new();
     let (old, new) = match (before, after) {

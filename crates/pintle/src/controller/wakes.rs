@@ -1,4 +1,4 @@
-//! External sources: keys that need work for a reason that no watch reports.
+//! External sources: keys to reconcile for reasons that no watch reports.
 //!
 //! A webhook of another system, a message queue, a timer: each is a stream of keys. A task per stream
 //! adds its keys to the controller's queue from the moment the controller opens its caches until it

@@ -251,7 +251,7 @@ impl Workers {
             id,
             primary: None,
         };
-        // The call is inside: it is user code too.
+        // The call itself is inside too, because it is user code.
         let run = AssertUnwindSafe(async { (self.reconcile)(context).await }).catch_unwind();
         let ended = match self.timeout {
             Some(limit) => match timeout(limit, run).await {

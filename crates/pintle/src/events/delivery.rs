@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{metrics::SinkCounters, occurrence::Occurrence, sink::SinkError};
 use crate::clock::Rng;
 
-/// How often a write is tried.
+/// The maximum number of attempts per write.
 const MAX_TRIES: u32 = 12;
 /// The delay between two tries.
 const RETRY_DELAY: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use crate::object::ObjectKey;
 /// handler knows plus those in the cache, and a handler that applies every event ends up with the
 /// right state.
 pub(super) struct Buffer<K> {
-    /// The number of events beyond which events are merged; none if never.
+    /// The number of events beyond which events are merged; `None` means never.
     coalesce_beyond: Option<usize>,
     queue: VecDeque<Option<Event<K>>>,
     /// The position of the first slot in `queue`.

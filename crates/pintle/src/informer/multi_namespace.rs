@@ -151,14 +151,14 @@ impl<K: Kind> MultiNamespace<K> {
         }
     }
 
-    /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or none
-    /// if it is not followed.
+    /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or
+    /// `None` if it is not followed.
     pub(super) fn reached(&self, namespace: &str) -> Option<String> {
         let state = self.state.lock();
         match state.members.get(namespace) {
             _ if state.ended => None,
             Some(member) => Some(member.reached.clone()),
-            // The namespace was added a moment ago.
+            // The namespace was added but is not listed yet.
             None => self
                 .namespaces
                 .contains(namespace)

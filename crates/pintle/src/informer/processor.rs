@@ -77,7 +77,7 @@ struct Distribution<K> {
     /// The loops of handlers that registered before the start.
     waiting: Vec<(Arc<Handler<K>>, BoxFuture<'static, ()>)>,
     synced: bool,
-    /// How often to check which handlers are due for a resync; none if never.
+    /// How often to check which handlers are due for a resync; `None` means never.
     check_period: Option<Duration>,
 }
 

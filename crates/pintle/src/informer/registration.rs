@@ -235,7 +235,7 @@ impl Registration {
         let _ = progress.wait_for(|progress| progress.ended).await;
     }
 
-    /// Returns how often the handler has panicked.
+    /// Returns how many times the handler has panicked.
     pub fn panics(&self) -> u64 {
         self.handler.panics()
     }

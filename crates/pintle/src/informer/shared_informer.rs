@@ -262,8 +262,8 @@ impl<K: Kind> SharedInformer<K> {
         matches!(self.processor.feed, Feed::ByNamespace(_))
     }
 
-    /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or none
-    /// if it never will.
+    /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or
+    /// `None` if it never will.
     pub(crate) fn reached(&self, namespace: Option<&str>) -> Option<String> {
         match &self.processor.feed {
             Feed::One(_) => Some(self.processor.indexer.lister().resource_version()),

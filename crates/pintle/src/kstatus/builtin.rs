@@ -11,7 +11,7 @@ use super::{
 /// How long a Pod may be unschedulable before it counts as failed.
 const SCHEDULE_WINDOW: SignedDuration = SignedDuration::from_secs(15);
 
-/// Returns the status of an object of a built-in kind; none for any other kind.
+/// Returns the status of an object of a built-in kind, or `None` for any other kind.
 pub(super) fn status(
     group: &str,
     kind: &str,

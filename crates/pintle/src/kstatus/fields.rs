@@ -1,4 +1,4 @@
-//! Reads single fields of an object.
+//! Reads individual fields of an object.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! The status of any object, in the terms of [kstatus]: does it match its spec?
 //!
 //! Every kind reports its progress in its own way. kstatus, which kpt and Flux use, reduces them to
-//! one of six words, and so does [`compute`]: a pure function of an object and the time. It asks, in
-//! this order:
+//! one of six statuses, and so does [`compute`], a pure function of an object and the time. It
+//! asks, in this order:
 //!
 //! 1. Is the object being deleted? Then it is [`Terminating`](Status::Terminating).
 //! 2. Has its controller seen the current generation? If `status.observedGeneration` is older, it is

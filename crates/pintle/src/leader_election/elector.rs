@@ -68,7 +68,7 @@ impl Elector {
     ///
     /// # Cancel safety
     ///
-    /// A Lease that was acquired in the moment of cancellation is neither renewed nor released; it
+    /// A Lease that was acquired at the moment of cancellation is neither renewed nor released; it
     /// expires. Cancel `shutdown` instead: it releases the Lease.
     pub async fn acquire(&mut self, shutdown: &CancellationToken) -> Option<Term> {
         let mut lock = tokio::select! {
@@ -83,7 +83,7 @@ impl Elector {
             sent = lock.win() => Some(sent),
         };
         let Some(sent) = won else {
-            // A claim that was cancelled on its way may have been executed.
+            // The server may have executed a claim that was cancelled in flight.
             if lock.claiming {
                 lock.release_quietly().await;
             }
@@ -266,7 +266,7 @@ impl Renewal {
     }
 }
 
-/// Why a term ended that was not resigned.
+/// Why a term ended without being resigned.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("not renewed within the renew deadline{}", because(.0.as_ref()))]

@@ -57,7 +57,7 @@ fn duration(spec: &LeaseSpec) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Returns how often the Lease was acquired from another holder, or from none.
+/// Returns how many times the Lease changed hands, including acquisitions of a released Lease.
 pub(super) fn transitions(spec: &LeaseSpec) -> i32 {
     spec.lease_transitions.unwrap_or(0)
 }

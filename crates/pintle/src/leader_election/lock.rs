@@ -307,7 +307,7 @@ impl Lock {
 }
 
 impl Shared {
-    /// Until when a term may write whose last successful renewal was sent at `sent`.
+    /// Returns until when a term may write if its last successful renewal was sent at `sent`.
     pub(super) fn until(&self, sent: Instant) -> Instant {
         clock::after(sent, self.settings.renew_deadline)
     }

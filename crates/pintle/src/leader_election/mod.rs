@@ -60,7 +60,7 @@
 //!
 //! A replica that uses client-go follows the same rules, but three things are weaker:
 //!
-//! - It does not gate its writes. After a pause it may go on writing until its next failed renewal.
+//! - It does not gate its writes. After a pause it may keep writing until its next failed renewal.
 //! - As a candidate it compares the times in a Lease by whole seconds. If renewals are less than a
 //!   second apart, it may take over up to a second early: make the lease duration exceed the renew
 //!   deadline by more than that, as the defaults do.

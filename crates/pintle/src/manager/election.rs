@@ -13,7 +13,7 @@ use super::{
 };
 use crate::leader_election::{Elector, LeaderElection};
 
-/// How often a standby looks for keys of objects that are gone.
+/// How often a standby drops the keys of deleted objects.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// The settings of the manager's elections.

@@ -8,8 +8,8 @@ use crate::json::{Literal, Malformed, Scanner, Span};
 
 /// An object's own JSON, with its header as spans of it.
 ///
-/// Header strings that are escaped in the JSON (no sane label is) and those that a transform removed
-/// are appended to the JSON in the same allocation.
+/// Header strings that are escaped in the JSON (rare) and those that a transform removed are
+/// appended to the JSON in the same allocation.
 #[derive(Debug)]
 pub(crate) struct Body {
     text: Box<str>,

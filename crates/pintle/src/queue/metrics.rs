@@ -50,7 +50,7 @@ impl Durations {
     }
 
     fn buckets(&self) -> Vec<(f64, u64)> {
-        // Written out: computed, a label would read `0.0010000000000000002`.
+        // Written out, because a computed label would read `0.0010000000000000002`.
         const BOUNDS: [f64; BUCKETS + 1] = [
             1e-8,
             1e-7,

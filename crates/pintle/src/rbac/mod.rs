@@ -69,7 +69,7 @@ pub struct Rules {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Permission {
-    /// The namespace it is limited to; none for all, and for cluster-scoped kinds.
+    /// The namespace it is limited to; `None` for all, and for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// The API group, empty for the core group.
     pub group: String,

@@ -64,8 +64,8 @@ pub struct Certificates {
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// What the certificate in use was parsed from. The files may change before a server runs, and
-    /// while it is restarted.
+    /// The contents that the current certificate was parsed from. The files may change before a
+    /// server runs, and while it is restarted.
     parsed: Mutex<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -50,8 +50,9 @@ fn transfer(document: &mut Value, before: &Value, after: &Value) {
     }
 }
 
-/// Returns a list with the items of `new`. An item that was in the list before keeps what its type
-/// does not know: one that is equal, has the same `name`, or is in the same place of as many.
+/// Returns a list with the items of `new`. An item keeps the fields that its type does not know. It
+/// is matched with an earlier item that is equal, has the same `name` or, in a list of the same
+/// length, the same position.
 fn transferred(list: &[Value], old: &[Value], new: &[Value]) -> Vec<Value> {
     let mut origins: Vec<Option<usize>> = vec![None; new.len()];
     let mut used = vec![false; old.len()];

@@ -79,7 +79,7 @@ impl Injection {
         if operations.is_empty() {
             return Ok(());
         }
-        // Places are addressed by index, which another client may change meanwhile.
+        // Webhooks are addressed by index, which another client may change in the meantime.
         let version = &current["metadata"]["resourceVersion"];
         let unchanged =
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});

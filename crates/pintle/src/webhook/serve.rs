@@ -49,7 +49,7 @@ const CONNECTIONS: usize = 256;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a webhook may take, if its caller does not give up earlier. No API server waits longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the next connection is closed while there is no room for another.
+/// How often another idle connection is closed while there is no room for a new one.
 const ROOM_EVERY: Duration = Duration::from_millis(10);
 /// How often the authority in configurations is checked.
 const INJECT_EVERY: Duration = Duration::from_secs(10);
@@ -196,7 +196,7 @@ impl WebhookServer {
     /// Returns a component that serves the webhooks on every replica, over TLS.
     ///
     /// Self-signed authorities are injected before controllers start, as soon as the configurations
-    /// exist, and again whenever they are missing there. A shutdown waits for reviews under way.
+    /// exist, and again whenever they go missing. A shutdown waits for reviews under way.
     pub fn component(
         self,
         name: impl Into<String>,
@@ -347,8 +347,8 @@ async fn accept_all(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits until there may be another connection. Idle connections end for it, the oldest first, so
-/// that clients which say nothing cannot keep others out.
+/// Waits until there may be another connection. Idle connections are closed to make room, oldest
+/// first, so that silent clients cannot keep others out.
 async fn make_room(
     permits: &Arc<Semaphore>,
     open: &mut VecDeque<CancellationToken>,
@@ -395,7 +395,7 @@ async fn serve_connection(
         served = connection.as_mut() => served,
         () = ending.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            // A client that does not finish its request does not prevent the end.
+            // A client that never finishes its request must not block the shutdown.
             let limit = REQUEST_TIMEOUT + ANSWER_TIMEOUT;
             let ended = tokio::time::timeout(limit, connection).await;
             ended.unwrap_or(Ok(()))
@@ -524,7 +524,8 @@ impl WebhookHandler {
     }
 }
 
-/// Returns how long a webhook may take: as long as its caller waits, which it says in whole seconds.
+/// Returns how long a webhook may take: as long as its caller waits, which the request states in
+/// whole seconds.
 fn answer_within(query: Option<&str>) -> Duration {
     let mut pairs = query.unwrap_or_default().split('&');
     let seconds = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'));

@@ -1,4 +1,4 @@
-//! Webhooks of the library, called by the embedded API server.
+//! Webhook servers, called by the embedded API server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -215,7 +215,7 @@ async fn post(
 
 /// Proves webhook/protocol.
 #[tokio::test(start_paused = true)]
-async fn requests_that_are_no_reviews_get_a_reason() {
+async fn malformed_reviews_are_refused_with_a_reason() {
     let metrics = Metrics::new();
     let handler = webhooks()
         .convert("/convert", |object: Value, _| async { Ok(object) })

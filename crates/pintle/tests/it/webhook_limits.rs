@@ -1,4 +1,4 @@
-//! Webhooks of the library: what a bad caller, a slow one and a shutdown cannot do.
+//! Limits of webhook servers: malformed and slow requests, silent connections, shutdown.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -49,7 +49,7 @@ fn review(object: &Value) -> Full<Bytes> {
 
 /// Proves webhook/in-process.
 #[tokio::test(start_paused = true)]
-async fn body_that_is_no_object_is_refused() {
+async fn body_that_is_not_an_object_is_refused() {
     let handler = WebhookServer::new().validate("/validate", allow).handler();
     for body in ["[]", "1", "\"x\"", "null", "{}", "{\"request\": 1}"] {
         let (code, text) = post(&handler, "/validate", Full::from(body)).await;

@@ -28,7 +28,7 @@ use self::load::{Definition, load};
 use self::server::{Answer, Server};
 use crate::differential::compare::{Accepted, Difference, accepted, differences};
 
-/// The number of CRDs in work at a time.
+/// The number of CRDs compared concurrently.
 const CONCURRENCY: usize = 6;
 
 /// How many violations are sent for one version of a CRD.
@@ -38,7 +38,7 @@ const FULL_SELECTION: usize = 1_000;
 /// How many CRDs of one module are installed, unless all are.
 const PER_MODULE: usize = 30;
 
-/// The fewest CRDs in the corpus.
+/// The minimum number of CRDs in the corpus.
 const FEWEST: usize = 500;
 
 /// What has been compared.

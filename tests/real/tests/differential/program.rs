@@ -73,7 +73,7 @@ fn webhooks() -> WebhookServer {
         .convert("/convert", convert)
 }
 
-/// Does what `data.verdict` says.
+/// Responds as `data.verdict` asks.
 async fn validate(admission: Admission<Value>) -> Result<(), Denied> {
     let object = admission.object.as_ref().or(admission.old_object.as_ref());
     let verdict = object.and_then(|object| object["data"]["verdict"].as_str());
@@ -95,7 +95,8 @@ async fn validate(admission: Admission<Value>) -> Result<(), Denied> {
     }
 }
 
-/// Denies with the request itself, without what differs by nature.
+/// Denies with the request itself as the message, without the fields that differ between any two
+/// requests.
 async fn echo(admission: Admission<Value>) -> Result<(), Denied> {
     let mut request = admission.request;
     for field in ["uid", "userInfo"] {

@@ -133,7 +133,7 @@ impl Program<'_> {
 
 /// Proves election/one-leader, election/gate, election/client-go-format.
 #[tokio::test]
-async fn one_replica_writes_at_a_time_whatever_happens_to_them() {
+async fn only_the_lease_holder_writes_under_faults() {
     let (namespace, control_plane) = TestNamespace::alone().await;
     let mut program = Program {
         namespace: &namespace,

@@ -1,4 +1,4 @@
-//! The vocabulary of the tests: start a cluster, act like kubectl, wait for results.
+//! Helpers shared by the tests: start a cluster, act like kubectl, wait for results.
 
 #![allow(
     dead_code,

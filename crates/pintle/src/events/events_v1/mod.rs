@@ -127,7 +127,7 @@ impl<S: EventSink<Event>> SeriesWriter<S> {
     }
 }
 
-/// Waits for the write to complete; none if there is no write.
+/// Waits for the write to complete; `None` if there is no write.
 async fn completion(write: &mut Option<Write>) -> Option<(Job, Option<Result<Event, SinkError>>)> {
     Some(write.as_mut()?.await)
 }

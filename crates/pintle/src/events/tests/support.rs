@@ -1,4 +1,4 @@
-//! The vocabulary of the event tests.
+//! Helpers shared by the event tests.
 
 use std::{
     collections::{BTreeMap, VecDeque},

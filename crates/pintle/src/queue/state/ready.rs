@@ -20,9 +20,9 @@ struct Level {
 /// The ready keys.
 ///
 /// The highest level that has a key is served. So that a steady stream of urgent keys cannot starve
-/// the others, every level counts how often it was passed over while it had a key; one that reaches
-/// [`PATIENCE`] is served next, the longest passed over first. With `n` levels in use, each gets at
-/// least one of every `PATIENCE + n` dequeues.
+/// the others, every level counts how many times it was passed over while it had a key; one that
+/// reaches [`PATIENCE`] is served next, the longest passed over first. With `n` levels in use, each
+/// gets at least one of every `PATIENCE + n` dequeues.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     /// Highest priority first.
@@ -65,7 +65,7 @@ impl Ready {
                 continue;
             };
             if first.is_none() || level.passed_over >= longest {
-                // With more levels than `PATIENCE`, the highest one has to wait its turn too.
+                // With more levels than `PATIENCE`, even the highest one has to wait for its turn.
                 longest = longest.max(level.passed_over + 1);
                 first = Some(slot);
             }

@@ -72,7 +72,8 @@ async fn dynamic_controller_owns_dynamic_children() {
     sleep(Duration::from_millis(100)).await;
     patch(&world.maps(), "a", json!({"data": {"value": "2"}})).await;
     sleep(SECOND * 30).await;
-    // Created before the cache shows it, then found there. The child's own event changes nothing.
+    // Created before the cache shows it, then found there. The event of the child itself changes
+    // nothing.
     let mut seen = std::mem::take(&mut *changes.lock().unwrap());
     assert_eq!(seen.remove(0), (true, 0));
     assert!(seen.iter().all(|one| *one == (false, 1)), "{seen:?}");

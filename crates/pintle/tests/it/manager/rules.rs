@@ -64,7 +64,7 @@ impl Needed {
     }
 }
 
-/// Returns the permission that a request needs; none for discovery.
+/// Returns the permission that a request needs, or `None` for discovery.
 fn permission(request: &http::Request<Body>, query: &str) -> Option<String> {
     let mut parts = request.uri().path().trim_matches('/').split('/');
     let group = match parts.next()? {

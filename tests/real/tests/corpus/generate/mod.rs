@@ -1,4 +1,4 @@
-//! Objects derived from a CRD's schema: valid ones, and one for every constraint that it violates.
+//! Objects derived from a CRD's schema: valid ones, and for every constraint one that violates it.
 //!
 //! Everything is a function of the schema, so every run sends the same objects.
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use self::value::{Extent, Values};
 use self::violations::violations;
 
-/// The most steps to make a generated object valid.
+/// The maximum number of steps to make a generated object valid.
 const REPAIRS: usize = 25;
 
 /// An object to create, with a label that is unique for its version of the CRD.

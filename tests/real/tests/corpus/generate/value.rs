@@ -7,7 +7,7 @@ use super::text;
 /// How deep optional fields are generated.
 const DEPTH: usize = 5;
 
-/// The most values in an object.
+/// The maximum number of values in an object.
 const MOST: usize = 150;
 
 /// How much of an object is generated.
@@ -116,7 +116,7 @@ fn array(schema: &Value, extent: Extent, depth: usize, budget: &mut usize) -> Va
     all.collect()
 }
 
-/// Makes the items of a set different.
+/// Makes the items of a set distinct.
 fn vary(item: &mut Value, index: u64) {
     match item {
         Value::String(text) => text.push_str(&index.to_string()),

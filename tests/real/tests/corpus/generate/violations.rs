@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::value::{Step, at, below, largest, names, properties, smallest};
 
-/// The most violations of one schema, and how deep it is walked.
+/// The maximum number of violations of one schema, and how deep it is walked.
 const MOST: usize = 6_000;
 const DEPTH: usize = 14;
 
@@ -14,7 +14,7 @@ const DEPTH: usize = 14;
 const LONGEST: u64 = 5_000;
 const MOST_ITEMS: u64 = 300;
 
-/// A change of one place.
+/// A change to one field.
 #[derive(Debug, Clone)]
 pub(super) struct Violation {
     path: Vec<Step>,
