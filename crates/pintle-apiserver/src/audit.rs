@@ -39,12 +39,11 @@ pub struct AuditEvent {
     pub user: String,
     /// The groups of that user.
     pub groups: Vec<String>,
-    /// The verb: `create`, `deletecollection`; for a path that is no resource the HTTP method in
-    /// lower case.
+    /// The verb: `create`, `deletecollection`; for other paths the HTTP method in lower case.
     pub verb: String,
     /// The path and query of the request.
     pub request_uri: String,
-    /// What the request is about; `None` for a path that is no resource.
+    /// What the request is about; `None` for a path that does not name a resource.
     pub object: Option<AuditObject>,
     /// The status code of the response. A watch has one when it starts.
     pub code: u16,

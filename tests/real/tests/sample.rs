@@ -103,7 +103,7 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
 
 /// The printed role suffices on a real server, and missing permissions are reported.
 ///
-/// Proves sample/least-privilege, sample/missing-permissions.
+/// Proves sample/least-privilege, sample/says-what-is-wrong.
 #[tokio::test]
 async fn missing_permissions_are_reported_until_granted() {
     let scene = Scene::new(Real::without_permissions().await).await;

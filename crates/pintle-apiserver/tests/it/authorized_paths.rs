@@ -80,7 +80,7 @@ async fn empty_segments_match_no_route() {
         let (code, status) = admin.get(path).await;
         assert_eq!(code, 404, "{path}: {status}");
     }
-    // Slashes at the ends are no segments.
+    // Leading and trailing slashes do not form segments.
     assert_eq!(admin.get("/api/v1/namespaces/default/").await.0, 200);
 }
 

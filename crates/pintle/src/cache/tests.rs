@@ -26,7 +26,7 @@ fn data_value(thing: &Thing) -> Vec<String> {
         .collect()
 }
 
-/// Proves cache/snapshot-reads, cache/index-updates, cache/shared-immutable.
+/// Proves cache/snapshot-reads, cache/index-updates.
 #[test]
 fn objects_are_found_by_key() {
     let things = Indexer::<Thing>::new();
@@ -69,7 +69,7 @@ fn namespace_lister_sees_only_its_namespace() {
     assert_eq!(names(&lister.namespace("a").list()), ["a/2"]);
 }
 
-/// Proves cache/selector-cost.
+/// Proves cache/label-selectors.
 #[test]
 fn selector_runs_under_the_lock_only_if_label_sets_are_few() {
     let mut store = Store::new(0);
@@ -96,7 +96,7 @@ fn selector_runs_under_the_lock_only_if_label_sets_are_few() {
     }
 }
 
-/// Proves cache/selector-cost.
+/// Proves cache/label-selectors.
 #[test]
 fn selector_matches_labels() {
     let things = Indexer::<Thing>::new();
@@ -379,7 +379,7 @@ fn object_with_many_values_is_found_under_each() {
     assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
 }
 
-/// Proves cache/selector-cost, cache/namespace-index.
+/// Proves cache/label-selectors, cache/namespace-index.
 #[test]
 fn selector_in_a_namespace_matches_only_there() {
     let things = Indexer::<Thing>::new();

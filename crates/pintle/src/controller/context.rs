@@ -145,10 +145,27 @@ impl<S> Context<S> {
     /// Returns the lister of a kind the controller watches: its own, or one that it
     /// [owns](super::Controller::owns) or [watches](super::Controller::watches).
     ///
+    /// A lister returns cached [`Object`](crate::cache::Object)s: key, labels and owners are at
+    /// hand, and [`get`](crate::cache::Object::get) decodes the rest.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use pintle::{cache::ObjectKey, controller::{Context, ReconcileError}};
+    /// # fn example(cx: &Context) -> Result<(), ReconcileError> {
+    /// let key = ObjectKey::namespaced("default", "settings");
+    /// if let Some(cached) = cx.lister::<ConfigMap>()?.get(&key) {
+    ///     let settings = cached.get()?; // an Arc<ConfigMap>
+    ///     let region = settings.data.as_ref().and_then(|data| data.get("region"));
+    ///     # let _ = region;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`: a change to such an object would wake no
-    /// key, and its cache might still be empty.
+    /// [`NotWatched`] if the controller does not watch `K`: changes to such an object would not
+    /// enqueue anything, and its cache might still be empty.
     pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
         self.inner.shared.listers.get()
     }

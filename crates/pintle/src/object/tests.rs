@@ -109,7 +109,7 @@ fn escapes_in_the_header_are_resolved() {
     assert_eq!(object.bytes(), json.as_bytes());
 }
 
-/// Proves cache/shared-immutable.
+/// Proves cache/snapshot-reads.
 #[test]
 fn typed_view_is_shared_while_in_use() {
     let object = read(&pod());

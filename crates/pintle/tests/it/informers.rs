@@ -38,7 +38,7 @@ fn server() -> ApiServer {
     ApiServer::builder().seed(7).build()
 }
 
-/// Proves factory/shared-informer, factory/dynamic-kinds, informer/states-in-order.
+/// Proves factory/inputs, informer/states-in-order.
 /// Proves informer/eventually-consistent.
 #[tokio::test(start_paused = true)]
 async fn thousands_of_objects_sync_in_every_form() {
@@ -165,7 +165,7 @@ fn widgets() -> CustomResourceDefinition {
     serde_json::from_value(json).unwrap()
 }
 
-/// Proves factory/wait-for-sync, factory/dynamic-kinds.
+/// Proves factory/wait-for-sync, factory/inputs.
 #[tokio::test(start_paused = true)]
 async fn informer_survives_removal_of_its_kind() {
     let server = server();

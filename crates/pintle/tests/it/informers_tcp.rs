@@ -68,7 +68,7 @@ async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(waited.is_ok(), "waited {DEADLINE:?} for {what}");
 }
 
-/// Proves factory/shared-informer, informer/states-in-order, informer/eventually-consistent.
+/// Proves factory/inputs, informer/states-in-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync_over_a_socket() {
     let server = ApiServer::builder().build();

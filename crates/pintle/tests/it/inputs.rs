@@ -122,7 +122,7 @@ fn names<K: Kind>(lister: &Lister<K>) -> Vec<String> {
     names
 }
 
-/// Proves factory/shared-informer, factory/inputs.
+/// Proves factory/inputs.
 #[tokio::test(start_paused = true)]
 async fn same_input_lists_and_watches_once() {
     let server = server_with(&["blue", "green"]).await;
@@ -148,7 +148,7 @@ async fn same_input_lists_and_watches_once() {
     assert_eq!(traffic.open(), 2, "only the other watch is left");
 }
 
-/// Proves factory/inputs, factory/dynamic-kinds.
+/// Proves factory/inputs.
 #[tokio::test(start_paused = true)]
 async fn inputs_select_kind_form_and_objects() {
     let server = server_with(&["blue", "green"]).await;

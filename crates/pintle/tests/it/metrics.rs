@@ -32,7 +32,7 @@ async fn reconcile_once(metrics: &Metrics) {
     running.await.unwrap().unwrap();
 }
 
-/// Proves metrics/controller-runtime-names.
+/// Proves controller/metrics.
 #[tokio::test(start_paused = true)]
 async fn scrape_has_the_names_of_controller_runtime() {
     let metrics = Metrics::new();

@@ -108,7 +108,7 @@ impl World {
     }
 }
 
-/// Proves probes/readiness-follows-informers.
+/// Proves probes/readyz.
 #[tokio::test(start_paused = true)]
 async fn readyz_fails_while_the_api_server_is_down() {
     let world = World::new().await;
@@ -142,7 +142,7 @@ async fn readyz_fails_while_the_api_server_is_down() {
     world.informers.shutdown().await;
 }
 
-/// Proves probes/readiness-follows-informers.
+/// Proves probes/readyz.
 #[tokio::test(start_paused = true)]
 async fn readyz_names_the_informer_that_lost_access() {
     let world = World::new().await;
@@ -162,7 +162,7 @@ async fn readyz_names_the_informer_that_lost_access() {
     world.informers.shutdown().await;
 }
 
-/// Proves probes/readiness-follows-informers.
+/// Proves probes/readyz.
 #[tokio::test(start_paused = true)]
 async fn readyz_does_not_flap_with_a_flapping_watch() {
     let world = World::new().await;

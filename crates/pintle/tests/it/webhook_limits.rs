@@ -57,7 +57,7 @@ async fn body_that_is_not_an_object_is_refused() {
     }
 }
 
-/// Proves webhook/deadlines.
+/// Proves webhook/connections.
 #[tokio::test(start_paused = true)]
 async fn body_must_arrive_in_time() {
     let handler = WebhookServer::new().validate("/validate", allow).handler();
@@ -67,7 +67,7 @@ async fn body_must_arrive_in_time() {
     assert_eq!((code, start.elapsed().as_secs()), (408, 10), "{text}");
 }
 
-/// Proves webhook/deadlines.
+/// Proves webhook/connections.
 #[tokio::test(start_paused = true)]
 async fn webhook_ends_when_its_caller_gives_up() {
     let handler = WebhookServer::new()
@@ -264,7 +264,7 @@ fn manage(
     (authority, started, running)
 }
 
-/// Proves webhook/injection.
+/// Proves webhook/tls.
 #[tokio::test(start_paused = true)]
 async fn authority_is_injected_whenever_it_is_missing() {
     let server = ApiServer::builder().build();
@@ -294,7 +294,7 @@ async fn authority_is_injected_whenever_it_is_missing() {
     running.await.unwrap().unwrap();
 }
 
-/// Proves webhook/injection.
+/// Proves webhook/tls.
 #[tokio::test(start_paused = true)]
 async fn injection_does_not_overwrite_another_change() {
     let server = ApiServer::builder().build();

@@ -93,7 +93,7 @@ pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
 }
 
 /// Returns a quantity in billionths, rounded away from zero. Quantities beyond what 128 bits hold
-/// are as large as possible. `None` if the text is no quantity.
+/// are as large as possible. `None` if the text is not a quantity.
 fn nanos(text: &str) -> Option<i128> {
     let parts = Parts::of(text.trim()).ok()?;
     let (format, exponent) = suffix(parts.suffix)?;

@@ -1,4 +1,4 @@
-//! The vocabulary of the tests: raw requests against the in-process service, and common objects.
+//! Helpers shared by the tests: raw requests against the in-process service, and common objects.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 

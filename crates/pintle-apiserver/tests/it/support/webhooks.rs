@@ -173,7 +173,7 @@ impl WebhookServer {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Returns how often a client connected.
+    /// Returns how many times a client connected.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

@@ -12,7 +12,7 @@ fn selected(sets: &LabelSets, selector: &str) -> Vec<u32> {
     (0..4).filter(|slot| matches.slot(*slot)).collect()
 }
 
-/// Proves cache/selector-cost.
+/// Proves cache/label-selectors.
 #[test]
 fn equal_labels_are_stored_once_until_their_last_slot_goes() {
     let (web, api) = (

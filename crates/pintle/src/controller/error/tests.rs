@@ -1,6 +1,6 @@
 use super::*;
 
-/// Proves controller/error-policy.
+/// Proves controller/outcomes.
 #[test]
 fn boxed_error_keeps_its_decision() {
     let delay = Duration::from_secs(3);

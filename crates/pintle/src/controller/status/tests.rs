@@ -17,7 +17,7 @@ fn changes_hold_only_what_differs() {
     assert_eq!(changes(&Value::Null, &json!({"a": null})), None);
 }
 
-/// Proves controller/status-conflict.
+/// Proves controller/status-if-changed.
 #[test]
 fn removing_a_list_counts_as_changing_it() {
     let before = json!({"a": 1, "conditions": [{"type": "Ready"}], "b": {"c": {"d": [1]}}});

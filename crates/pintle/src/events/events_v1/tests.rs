@@ -175,7 +175,7 @@ async fn silent_series_is_finished_and_long_one_refreshed() {
     events.shutdown().await;
 }
 
-/// Proves events/v1-series-recovery.
+/// Proves events/v1-series.
 #[tokio::test(start_paused = true)]
 async fn series_whose_event_is_gone_is_created_again() {
     let events = fixture();
@@ -190,7 +190,7 @@ async fn series_whose_event_is_gone_is_created_again() {
     );
 }
 
-/// Proves events/v1-series-recovery.
+/// Proves events/v1-series.
 #[tokio::test(start_paused = true)]
 async fn event_created_concurrently_is_patched() {
     let events = fixture();
@@ -210,7 +210,7 @@ async fn event_created_concurrently_is_patched() {
     events.shutdown().await;
 }
 
-/// Proves events/v1-series-recovery.
+/// Proves events/v1-series.
 #[tokio::test(start_paused = true)]
 async fn unreachable_server_is_tried_twelve_times_with_jitter() {
     let events = fixture();

@@ -70,7 +70,7 @@ async fn events_of_both_apis_reach_their_endpoints() {
     );
 }
 
-/// Proves events/merge-patch-fallback.
+/// Proves events/repeats-patch.
 #[tokio::test]
 async fn unsupported_strategic_patch_falls_back_to_merge() {
     for unknown in [415, 501] {

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Proves informer/handler-order, informer/has-synced, informer/late-handler-sees-existing.
-/// Proves informer/registration-synced, fifo/cache-decides-kind, fifo/delete-before-notify.
+/// Proves informer/registration-synced, fifo/cache-decides-kind.
 /// Proves cache/version.
 #[tokio::test(start_paused = true)]
 async fn existing_objects_come_first_then_every_change() {
@@ -214,7 +214,7 @@ async fn stopping_before_the_sync_ends_the_wait() {
     assert!(!registration.synced().await);
 }
 
-/// Proves fifo/metrics, informer/metrics.
+/// Proves informer/metrics.
 #[tokio::test(start_paused = true)]
 async fn metrics_count_events_panics_and_unindexed() {
     let server = Server::new();

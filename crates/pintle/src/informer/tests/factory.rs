@@ -28,7 +28,7 @@ fn factory_of(server: &Server) -> (InformerFactory, SharedInformer<Thing>) {
     (informers, things)
 }
 
-/// Proves factory/shared-informer, factory/dynamic-kinds.
+/// Proves factory/inputs.
 #[tokio::test(start_paused = true)]
 async fn equal_requests_share_an_informer() {
     let informers = InformerFactory::new(refusing());

@@ -27,7 +27,7 @@ async fn late_handler_sees_existing_objects_then_changes() {
     assert!(registration.has_synced());
 }
 
-/// Proves informer/registration-identity.
+/// Proves informer/handlers-from-handlers.
 #[tokio::test(start_paused = true)]
 async fn same_function_registered_twice_is_two_handlers() {
     let server = Server::new();

@@ -54,7 +54,7 @@ async fn slow_apply_with_many_waiting_entries_is_logged() {
     }
 }
 
-/// Proves informer/slow-handler-logged.
+/// Proves informer/slow-handler.
 #[tokio::test(start_paused = true)]
 async fn slow_handler_with_many_waiting_events_is_logged() {
     for (waiting, time, logged) in [(1200, 101, true), (1200, 100, false), (500, 101, false)] {

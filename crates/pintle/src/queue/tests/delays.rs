@@ -175,7 +175,7 @@ async fn retry_after_sets_the_delay_and_counts_the_failure() {
     assert_eq!(take(&queue).unwrap().retry(), ms(10));
 }
 
-/// Proves queue/requeue-after-is-success.
+/// Proves queue/retry-after.
 #[tokio::test(start_paused = true)]
 async fn requeue_after_counts_as_success() {
     let queue = queue();

@@ -354,7 +354,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     // Proves queue/dedup, queue/delay, queue/priority.
-    // Proves queue/priority-merge, queue/due-goes-last, queue/no-starvation.
+    // Proves queue/priority-merge, queue/no-starvation.
     // Proves queue/no-retained-keys.
     #[test]
     fn any_sequence_of_transitions_matches_the_model(

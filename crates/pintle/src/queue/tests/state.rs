@@ -110,7 +110,7 @@ fn delayed_key_keeps_higher_priority_and_earlier_time() {
     );
 }
 
-/// Proves queue/due-goes-last.
+/// Proves queue/delay.
 #[test]
 fn due_key_goes_behind_ready_keys() {
     let mut bench = Bench::new();
@@ -132,7 +132,7 @@ fn same_due_time_keeps_the_place() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
-/// Proves queue/priority, queue/due-goes-last.
+/// Proves queue/priority, queue/delay.
 #[test]
 fn due_key_overtakes_lower_priorities() {
     let mut bench = Bench::new();

@@ -447,7 +447,7 @@ proptest! {
 
     // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/add-replaces-delay.
     // Proves queue/rate-limited-add, queue/priority-merge, queue/cancel-delay.
-    // Proves queue/requeue-after-is-success, queue/dropped-item-retries, queue/cancelled-get.
+    // Proves queue/retry-after, queue/dropped-item-retries, queue/cancelled-get.
     // Proves queue/put-back, queue/done-and-next.
     #[test]
     fn any_sequence_of_calls_matches_the_model(

@@ -17,7 +17,7 @@ fn delays_double_up_to_the_cap_with_jitter() {
     assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no jitter");
 }
 
-/// Proves reflector/backoff-resets-after-health.
+/// Proves reflector/backoff.
 #[test]
 fn long_outage_does_not_reset_the_backoff() {
     let mut delays = delays();
@@ -33,7 +33,7 @@ fn long_outage_does_not_reset_the_backoff() {
     }
 }
 
-/// Proves reflector/backoff-resets-after-health.
+/// Proves reflector/backoff.
 #[test]
 fn backoff_resets_only_after_two_healthy_minutes() {
     let mut delays = delays();

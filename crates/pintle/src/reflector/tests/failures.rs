@@ -26,7 +26,7 @@ async fn failures_are_reported_and_back_off() {
     assert!(scene.events().is_empty());
 }
 
-/// Proves reflector/backoff-resets-after-health.
+/// Proves reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn long_outage_retries_at_the_longest_delay() {
     let fake = Fake::new()
@@ -105,7 +105,7 @@ async fn throttled_watch_backs_off_without_a_list() {
     assert!(times[2] - times[1] >= Duration::from_millis(800));
 }
 
-/// Proves reflector/retry-after.
+/// Proves reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn retry_after_extends_the_delay() {
     let mut busy = ApiError::new(429, "TooManyRequests", "");

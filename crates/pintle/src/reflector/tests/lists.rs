@@ -117,7 +117,7 @@ async fn failed_consistent_list_backs_off_and_stays_consistent() {
     );
 }
 
-/// Proves reflector/relist-falls-back-to-latest, reflector/too-large-version-dialects.
+/// Proves reflector/relist-falls-back-to-latest.
 #[tokio::test(start_paused = true)]
 async fn too_large_version_is_recognised_in_three_dialects() {
     let too_large = |message: &str, cause: (&str, &str)| {
@@ -156,7 +156,7 @@ async fn too_large_version_is_recognised_in_three_dialects() {
     );
 }
 
-/// Proves reflector/page-size, reflector/pages-only-latest.
+/// Proves reflector/pages-only-latest.
 #[tokio::test(start_paused = true)]
 async fn only_consistent_lists_are_paged_by_default() {
     let fake = || {
@@ -174,7 +174,7 @@ async fn only_consistent_lists_are_paged_by_default() {
     assert_eq!(scene.calls()[2], r#"list "10" limit 7"#);
 }
 
-/// Proves reflector/continue-by-token, reflector/expired-token-full-list.
+/// Proves reflector/continue-by-token.
 #[tokio::test(start_paused = true)]
 async fn pages_form_one_list_and_expired_token_restarts_it() {
     let first = |token| Listed::Page {

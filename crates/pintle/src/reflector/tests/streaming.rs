@@ -162,7 +162,7 @@ async fn expired_version_is_dropped_once_then_backs_off() {
     );
 }
 
-/// Proves reflector/watchlist-falls-back, reflector/watchlist-silence-warns.
+/// Proves reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
 async fn missing_marker_times_out() {
     let silent = Fake::streaming().watch([added("a", "1"), Script::Hang]);

@@ -30,7 +30,7 @@ async fn watches_request_bookmarks_and_a_random_timeout() {
     }
 }
 
-/// Proves reflector/foreign-objects, reflector/no-tables.
+/// Proves reflector/foreign-objects, reflector/not-a-list.
 #[tokio::test(start_paused = true)]
 async fn foreign_objects_are_skipped() {
     let typed = |api_version: &str, kind: &str, version: &str| {
@@ -91,7 +91,7 @@ async fn unreadable_event_does_not_affect_the_others() {
     assert_eq!(scene.calls()[2], r#"watch "11""#, "its version counts");
 }
 
-/// Proves reflector/unreadable-deletion.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn unreadable_deletion_leads_to_a_list() {
     let nameless = Bytes::from_static(br#"{"metadata":{"resourceVersion":"11"}}"#);

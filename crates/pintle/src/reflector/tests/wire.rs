@@ -210,7 +210,7 @@ async fn endless_line_relists_and_oversized_item_is_skipped() {
     );
 }
 
-/// Proves reflector/no-tables.
+/// Proves reflector/not-a-list.
 #[tokio::test(start_paused = true)]
 async fn table_is_reported_and_backs_off() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}"#;

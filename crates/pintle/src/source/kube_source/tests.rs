@@ -214,7 +214,7 @@ async fn items_are_emitted_before_the_list_is_complete() {
     assert!(matches!(outcome, Err(SourceError::IdleTimeout(time)) if time == IDLE_TIMEOUT));
 }
 
-/// Proves reflector/server-message.
+/// Proves reflector/failures-logged.
 #[tokio::test]
 async fn server_errors_keep_the_servers_message() {
     let forbidden = |_| {
@@ -296,7 +296,7 @@ async fn truncated_list_is_a_typed_error() {
     );
 }
 
-/// Proves reflector/no-tables.
+/// Proves reflector/not-a-list.
 #[tokio::test]
 async fn table_is_an_error() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"rows":[]}"#;
@@ -355,7 +355,7 @@ async fn endless_line_ends_the_watch() {
     ));
 }
 
-/// Proves reflector/cut-event.
+/// Proves reflector/resume-after-disconnect.
 #[tokio::test]
 async fn truncated_watch_ends_and_broken_watch_fails() {
     let cut = event("ADDED", "{}") + r#"{"type":"ADDED","obj"#;

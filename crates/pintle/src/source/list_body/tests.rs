@@ -75,7 +75,7 @@ fn rest_of_oversized_item_is_not_an_item() {
     }
 }
 
-/// Proves reflector/no-tables, reflector/not-a-list.
+/// Proves reflector/not-a-list.
 #[test]
 fn body_that_is_not_a_list_is_a_typed_error() {
     let error = |body: &str| whole(body).unwrap_err();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Proves webhook/rotation.
+/// Proves webhook/reload.
 #[tokio::test(start_paused = true)]
 async fn files_replaced_before_serving_are_noticed() {
     let directory = std::env::temp_dir().join(format!("pintle-rotation-{}", std::process::id()));

@@ -169,7 +169,7 @@ async fn dynamic_controller_holds_a_finalizer() {
     assert!(world.maps().get_opt("a").await.unwrap().is_none());
 }
 
-/// Proves controller/inputs, conditions/readiness, controller/status-conflict.
+/// Proves controller/inputs, conditions/readiness, controller/status-if-changed.
 #[tokio::test(start_paused = true)]
 async fn dynamic_controller_reports_status_and_applies_sets() {
     let server = ApiServer::builder().build();
@@ -248,7 +248,7 @@ async fn dynamic_controller_reports_status_and_applies_sets() {
 
 /// Metadata does not include the status, so a write from it would lose fields.
 ///
-/// Proves controller/status-conflict.
+/// Proves controller/status-if-changed.
 #[tokio::test(start_paused = true)]
 async fn status_is_not_written_from_metadata() {
     let world = World::new();

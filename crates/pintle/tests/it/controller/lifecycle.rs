@@ -46,7 +46,7 @@ async fn first_reconcile_waits_for_all_caches() {
     assert!(world.seen.take_times()[0] >= 20_000);
 }
 
-/// Proves controller/sync-timeout.
+/// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
 async fn cache_that_never_fills_is_an_error_with_its_kind() {
     let server = ApiServer::builder().build();

@@ -109,7 +109,7 @@ fn error_policy(account: Arc<ServiceAccount>, error: &Error, cx: Context<State>)
     }
 }
 
-/// Proves controller/error-policy, controller/attempt.
+/// Proves controller/outcomes, controller/span.
 #[tokio::test(start_paused = true)]
 async fn error_policy_decides_about_retries() {
     type Case = (fn() -> Error, &'static [&'static str]);
@@ -143,7 +143,7 @@ async fn error_policy_decides_about_retries() {
     assert_eq!(state.take().len(), 5, "after 0, 5, 15, 35 and 75 ms");
 }
 
-/// Proves controller/error-policy.
+/// Proves controller/outcomes.
 #[tokio::test(start_paused = true)]
 async fn kube_runtime_policy_may_return_an_action() {
     let world = World::new();
@@ -161,7 +161,7 @@ async fn kube_runtime_policy_may_return_an_action() {
     assert_eq!(state.take().len(), 3, "after 0, 5 and 10 s");
 }
 
-/// Proves controller/error-policy.
+/// Proves controller/outcomes.
 #[tokio::test(start_paused = true)]
 async fn any_error_type_is_retried_and_a_reconcile_error_decides_itself() {
     async fn boxed(_: Arc<ServiceAccount>, cx: Context<State>) -> Result<Action, BoxError> {

@@ -226,7 +226,7 @@ async fn varying_messages_do_not_defeat_back_off() {
     }
 }
 
-/// Proves controller/status-conflict.
+/// Proves controller/status-if-changed.
 #[tokio::test(start_paused = true)]
 async fn conditions_of_a_concurrent_writer_are_not_lost() {
     type Codes = Arc<Mutex<Vec<u16>>>;

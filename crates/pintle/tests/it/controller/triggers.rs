@@ -137,7 +137,7 @@ async fn mapper_sees_old_and_new_state_and_enqueues_each_key_once() {
     assert_eq!(enqueued, ["new", "old"]);
 }
 
-/// Proves controller/predicates, controller/deletion-passes-predicates.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn predicate_drops_updates_but_no_deletion() {
     let world = World::new();
@@ -276,7 +276,7 @@ async fn change_overtakes_a_resync() {
     assert_overtakes(world, Duration::from_millis(200_500)).await;
 }
 
-/// Proves controller/predicates, controller/deletion-passes-predicates.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn predicate_of_a_watched_kind_drops_updates_but_no_deletion() {
     let world = World::new();

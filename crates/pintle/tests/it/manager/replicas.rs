@@ -99,7 +99,7 @@ async fn controllers_write_only_while_leading() {
     running.stop().await;
 }
 
-/// Proves manager/opt-out.
+/// Proves manager/named-elections.
 #[tokio::test(start_paused = true)]
 async fn component_can_run_on_every_replica() {
     let api = ApiServer::builder().build();
