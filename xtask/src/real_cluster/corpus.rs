@@ -21,7 +21,7 @@ const MODULES: &str = include_str!("../../../tests/real/corpus/modules.txt");
 /// Part of the cache's name; increase it when the format of the file or the selection changes.
 const FORMAT: &str = "1";
 
-/// The most samples of one kind.
+/// The maximum number of samples of one kind.
 const SAMPLES: usize = 4;
 
 /// The largest file that is searched for samples, in bytes.

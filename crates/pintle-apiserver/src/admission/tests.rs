@@ -10,7 +10,7 @@ use crate::{
     api::{User, WriteOptions},
 };
 
-/// Records its calls, and changes what it is told to change.
+/// Records its calls, and changes the object as configured.
 #[derive(Debug)]
 struct Probe {
     name: &'static str,

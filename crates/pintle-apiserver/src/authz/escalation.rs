@@ -19,7 +19,7 @@ use crate::{
     meta::Tree,
 };
 
-/// The most rights of one role that are compared with those of its writer, one by one.
+/// The maximum number of rights of one role that are compared with those of its writer, one by one.
 const MAX_PARTS: usize = 200_000;
 
 /// A role or binding that a user wants to write.

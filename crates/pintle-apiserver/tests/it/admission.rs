@@ -394,7 +394,7 @@ async fn failing_webhook_refuses_or_is_ignored() {
 
 /// Proves admission/timeout.
 #[tokio::test(start_paused = true)]
-async fn slow_webhook_times_out_and_blocks_nobody_else() {
+async fn slow_webhook_times_out_and_blocks_no_other_request() {
     let server = server();
     let http = http(&server);
     let webhook = Webhook::validating("slow.example.com", |_| async {
@@ -477,7 +477,7 @@ async fn webhook_that_calls_itself_ends() {
     };
     let ((code, _), waited) = tokio::join!(http.post(CONFIG_MAPS, &map), others);
     assert!(code >= 400, "{code}");
-    assert_eq!(waited, Duration::ZERO, "nobody else waits for it");
+    assert_eq!(waited, Duration::ZERO, "no other request waits for it");
     let depth = depth.load(Ordering::SeqCst);
     assert!((10..=64).contains(&depth), "{depth}");
     drop(registration);

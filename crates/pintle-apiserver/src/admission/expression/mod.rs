@@ -13,13 +13,13 @@ use pintle_cel::{Env, Program, Record, Type};
 
 pub(super) use self::scope::{Inputs, Scope};
 
-/// The most that one expression may cost, in CEL's cost units.
+/// The maximum cost of one expression, in CEL's cost units.
 pub(crate) const CALL_LIMIT: u64 = 1_000_000;
 
-/// The most that all match conditions may cost for one request.
+/// The maximum cost of all match conditions for one request.
 pub(crate) const CONDITIONS_BUDGET: u64 = 2_500_000;
 
-/// The most that all validations of a policy may cost for one request and one binding.
+/// The maximum cost of all validations of a policy for one request and one binding.
 pub(crate) const BUDGET: u64 = 10_000_000;
 
 /// A compiled expression, or why it cannot be compiled.

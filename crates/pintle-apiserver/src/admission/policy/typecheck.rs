@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admission::expression::{Compiler, Optional};
 
-/// The most kinds that one policy is checked against.
+/// The maximum number of kinds that one policy is checked against.
 const MAX_TYPES: usize = 10;
 
 /// Returns the `expressionWarnings` of a `ValidatingAdmissionPolicy`: its validations and messages,

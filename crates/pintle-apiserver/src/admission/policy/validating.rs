@@ -197,7 +197,7 @@ fn collect_annotation(all: &mut Vec<(String, Vec<String>)>, key: String, mut val
     }
 }
 
-/// Does what a binding wants for a failed validation. Returns the message and reason of a refusal.
+/// Performs the validation actions of a binding. Returns the message and reason of a refusal.
 fn act(
     request: &Request<'_>,
     policy: &Policy,

@@ -17,7 +17,7 @@ use crate::{
 /// Why a call did not end with "allowed".
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The webhook could not be called or answered nonsense; the failure policy decides.
+    /// The webhook could not be called or sent an invalid response; the failure policy decides.
     Calling(String),
     /// The write is refused, whatever the failure policy is.
     Refused(ApiError),

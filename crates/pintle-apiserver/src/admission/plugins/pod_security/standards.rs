@@ -1,4 +1,5 @@
-//! The checks of the levels `baseline` and `restricted`, with the versions since which they apply.
+//! The checks of the levels `baseline` and `restricted`, and the version in which each was
+//! introduced.
 //!
 //! `restricted` consists of its own checks and those of `baseline` that they do not replace.
 
@@ -13,15 +14,15 @@ use super::{
     policy::{Level, Standard, Version},
 };
 
-/// A check of one version.
+/// The function that implements a check.
 pub(super) type CheckPod = fn(&Pod<'_>) -> Option<Violation>;
 
-/// A check in its versions.
+/// A check, whose implementation may depend on the version of the standard.
 pub(super) struct Check {
     pub(super) id: &'static str,
     /// The check of `baseline` that this one of `restricted` replaces.
     replaces: &'static str,
-    /// The minor versions since which a function applies, in increasing order.
+    /// The implementations, each with the minor version that introduced it, in increasing order.
     versions: &'static [(u32, CheckPod)],
 }
 
