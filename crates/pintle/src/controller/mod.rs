@@ -89,6 +89,7 @@ mod reconciler;
 mod report;
 mod rules;
 mod run;
+mod settings;
 mod status;
 mod trigger;
 mod wakes;

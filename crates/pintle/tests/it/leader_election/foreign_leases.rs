@@ -1,5 +1,9 @@
 //! Leases that other programs wrote.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::*;
 
 /// Stores a Lease with this `spec`.

@@ -1,5 +1,7 @@
 //! Term after term in one process.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};

@@ -1,5 +1,7 @@
 //! Wall clocks that differ, jump or stop.
 
+use parking_lot::Mutex;
+
 use super::*;
 
 fn day(day: i64) -> jiff::Timestamp {
