@@ -62,15 +62,15 @@ fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
         .flat_map(|version| &version.resources)
 }
 
-/// Returns the collection that a kind is stored in, as `group/plural`. All versions share one, and
-/// so do core and `events.k8s.io` events.
-fn collection_key(kind: &builtin::Resource) -> String {
+/// Returns the group and plural of the collection that a kind is stored in. All versions share one,
+/// and so do core and `events.k8s.io` events.
+fn collection_key(kind: &builtin::Resource) -> (&str, &str) {
     let group = if kind.plural == "events" {
         ""
     } else {
         kind.group
     };
-    format!("{group}/{}", kind.plural)
+    (group, kind.plural)
 }
 
 /// An API group as discovery lists it.
@@ -233,8 +233,8 @@ pub(crate) struct Registry {
     /// Held while a catalog is built, so that catalogs are published in the order of the states
     /// they were built from.
     custom: Mutex<Custom>,
-    /// The collections of built-in kinds by `group/plural`.
-    builtin_collections: BTreeMap<String, CollectionId>,
+    /// The collections of built-in kinds by group and plural.
+    builtin_collections: BTreeMap<(&'static str, &'static str), CollectionId>,
 }
 
 impl Registry {
@@ -266,16 +266,12 @@ impl Registry {
 
     /// Returns the collection of CRDs.
     pub(crate) fn definitions(&self) -> Option<CollectionId> {
-        self.builtin_collections
-            .get("apiextensions.k8s.io/customresourcedefinitions")
-            .copied()
+        self.builtin_collection("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
     /// Returns the collection of a built-in kind.
     pub(crate) fn builtin_collection(&self, group: &str, plural: &str) -> Option<CollectionId> {
-        self.builtin_collections
-            .get(&format!("{group}/{plural}"))
-            .copied()
+        self.builtin_collections.get(&(group, plural)).copied()
     }
 
     /// Returns the resource of a CRD's storage version.

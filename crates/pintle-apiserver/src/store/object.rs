@@ -119,8 +119,7 @@ impl Content {
 
     /// Returns true if the encoded bytes contain `text`: a cheap filter before decoding.
     pub(crate) fn mentions(&self, text: &str) -> bool {
-        let text = text.as_bytes();
-        self.rest.windows(text.len()).any(|piece| piece == text)
+        memchr::memmem::find(&self.rest, text.as_bytes()).is_some()
     }
 
     /// Returns the length of the encoded bytes.

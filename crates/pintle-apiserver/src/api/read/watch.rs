@@ -257,7 +257,12 @@ impl Filter {
     }
 }
 
+/// The size of an event beyond the encoded bytes of its object.
+const FRAME: usize = 160;
+
 fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object, columns: bool) {
+    // Once, instead of once per part.
+    out.reserve(object.content.len() + FRAME);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.name().as_bytes());
     out.extend_from_slice(b"\",\"object\":");
