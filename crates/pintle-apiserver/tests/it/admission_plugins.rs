@@ -212,6 +212,48 @@ async fn only_one_priority_class_is_the_default() {
 
 /// Proves objects/admission.
 #[tokio::test]
+async fn names_of_system_priority_classes_are_reserved() {
+    let server = server();
+    let http = http(&server);
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    for name in ["system-node-critical", "system-cluster-critical"] {
+        let (code, body) = http.delete(&format!("{classes}/{name}")).await;
+        assert!(code == 200 || code == 404, "{body}");
+    }
+    for (name, value, why) in [
+        (
+            "system-mine",
+            1,
+            "system-mine is not a known system priority class",
+        ),
+        (
+            "system-node-critical",
+            7,
+            "value of system-node-critical PriorityClass must be 2000001000",
+        ),
+    ] {
+        let (code, body) = http.post(classes, &class(name, value)).await;
+        assert_eq!(code, 422, "{body}");
+        assert_eq!(
+            body["message"],
+            format!(
+                "PriorityClass.scheduling.k8s.io {name:?} is invalid: metadata.name: Forbidden: \
+                 priority class names with 'system-' prefix are reserved for system use only. \
+                 error: {why}"
+            )
+        );
+    }
+    created(
+        &http,
+        classes,
+        &class("system-node-critical", 2_000_001_000),
+    )
+    .await;
+}
+
+/// Proves objects/admission.
+#[tokio::test]
 async fn claims_and_ingresses_get_the_default_class() {
     let server = server();
     let http = http(&server);

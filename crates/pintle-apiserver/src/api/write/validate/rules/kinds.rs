@@ -26,10 +26,30 @@ pub(super) fn lease(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
 }
 
 pub(super) fn priority(object: &Value, errors: &mut Errors) {
-    let high = object["value"]
-        .as_i64()
-        .is_some_and(|value| value > 1_000_000_000);
-    if high && !text(&object["metadata"], "name").starts_with("system-") {
+    const SYSTEM: [(&str, i64); 2] = [
+        ("system-node-critical", 2_000_001_000),
+        ("system-cluster-critical", 2_000_000_000),
+    ];
+    let name = text(&object["metadata"], "name");
+    let value = object["value"].as_i64().unwrap_or(0);
+    if name.starts_with("system-") {
+        let known = SYSTEM.into_iter().find(|(known, _)| *known == name);
+        let why = match known {
+            None => format!("{name} is not a known system priority class"),
+            Some((_, known)) if known != value => {
+                format!("value of {name} PriorityClass must be {known}")
+            }
+            Some(_) if object["globalDefault"] == true => {
+                format!("globalDefault of {name} PriorityClass must be false")
+            }
+            Some(_) => return,
+        };
+        let why = format!(
+            "priority class names with 'system-' prefix are reserved for system use only. error: \
+             {why}"
+        );
+        errors.push(FieldError::forbidden("metadata.name", &why));
+    } else if value > 1_000_000_000 {
         let why = "maximum allowed value of a user defined priority is 1000000000";
         errors.push(FieldError::forbidden("value", why));
     }

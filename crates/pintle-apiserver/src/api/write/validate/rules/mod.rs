@@ -258,7 +258,7 @@ pub(crate) fn find(group: &str, kind: &str) -> Rules {
             ..NONE
         },
         ("scheduling.k8s.io", "PriorityClass") => Rules {
-            object: kinds::priority,
+            create: kinds::priority,
             update: kinds::priority_change,
             ..NONE
         },
