@@ -109,7 +109,7 @@ fn parse_as(text: &str, original: &str, request: bool) -> Result<Url, String> {
         if !user.chars().all(allowed) {
             return Err(refuse("net/url: invalid userinfo"));
         }
-        url.host = check_host(name).map_err(|why| refuse(&why))?;
+        url.host = check_host(name, &url.scheme).map_err(|why| refuse(&why))?;
     }
     unescape(path).map_err(|bad| refuse(&format!("invalid URL escape {}", go::quote(&bad))))?;
     url.path = escape_path(path);
@@ -130,12 +130,17 @@ fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-fn check_host(host: &str) -> Result<String, String> {
+fn check_host(host: &str, scheme: &str) -> Result<String, String> {
     let port_is_valid = |port: &str| {
         port.is_empty()
             || port
                 .strip_prefix(':')
                 .is_some_and(|p| p.bytes().all(|c| c.is_ascii_digit()))
+    };
+    // Since Go 1.26, hosts of web addresses have at most one colon (golang/go#75223).
+    let colon = match scheme {
+        "http" | "https" => host.find(':'),
+        _ => host.rfind(':'),
     };
     if host.starts_with('[') {
         let Some((_, port)) = host.rsplit_once(']') else {
@@ -144,7 +149,7 @@ fn check_host(host: &str) -> Result<String, String> {
         if !port_is_valid(port) {
             return Err(format!("invalid port {} after host", go::quote(port)));
         }
-    } else if let Some(at) = host.rfind(':') {
+    } else if let Some(at) = colon {
         let port = &host[at..];
         if !port_is_valid(port) {
             return Err(format!("invalid port {} after host", go::quote(port)));

@@ -327,6 +327,8 @@ fn urls_are_checked_as_requests_first() {
         "isURL('*') && isURL('//host:port/x') && !isURL('1x://a') && isURL('mailto:a@b')",
         "url('HTTP://a') == url('http://a') && url('http://a/b#f').getEscapedPath() == '/b'",
         "url('HTTP://a').getScheme() == 'http'",
+        "!isURL('http://2001:db8::/32') && !isURL('HTTPS://h:80:80/') && isURL('http://h:80/')",
+        "isURL('postgres://a:1,b:2/db') && url('postgres://a:1,b:2/db').getHost() == 'a:1,b:2'",
     ] {
         holds(source);
     }
