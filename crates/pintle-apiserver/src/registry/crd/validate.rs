@@ -208,22 +208,17 @@ fn formats_of(schema: &Value, found: &mut BTreeSet<String>) {
 
 fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     let mut storage = 0;
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut unique = true;
     for (index, version) in definition.versions().enumerate() {
         let path = format!("spec.versions[{index}]");
         let name = string(&version["name"]);
-        for problem in NameRule::Label1035.problems(&name, false) {
-            errors.push(FieldError::invalid(
-                format!("{path}.name"),
-                name.clone(),
-                problem,
-            ));
+        let problems = NameRule::Label1035.problems(&name, false).join(",");
+        if !problems.is_empty() {
+            let place = format!("{path}.name");
+            errors.push(FieldError::invalid(place, name.clone(), problems));
         }
-        if seen.contains(&name) {
-            let why = "must contain unique version names";
-            errors.push(FieldError::invalid("spec.versions", name.clone(), why));
-        }
-        seen.push(name);
+        unique &= seen.insert(name);
         if version["storage"] == Value::Bool(true) {
             storage += 1;
         }
@@ -252,10 +247,17 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
             errors.extend(wrong);
         }
     }
-    if storage != 1 {
-        let versions = at(&definition.tree, &["spec", "versions"]).clone();
-        let why = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", versions, why));
+    let versions = at(&definition.tree, &["spec", "versions"]);
+    for (wrong, why) in [
+        (!unique, "must contain unique version names"),
+        (
+            storage != 1,
+            "must have exactly one version marked as storage version",
+        ),
+    ] {
+        if wrong {
+            errors.push(FieldError::invalid("spec.versions", versions.clone(), why));
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn nested<T>(
     let mut here = object;
     for (i, name) in names.iter().enumerate() {
         let Value::Object(map) = here else {
-            let place = names[..i].join(".");
+            let place = names[..=i].join(".");
             return Err(format!(
                 ".{place} accessor error: {} is of the type {}, expected map[string]interface {{}}",
                 go_text(here),

@@ -138,3 +138,25 @@ fn group_must_be_a_domain() {
         "{found:?}"
     );
 }
+
+/// Proves crd/validated.
+#[test]
+fn problems_of_version_names_are_reported_once() {
+    let found = errors(|spec| {
+        let version = spec["versions"][0].clone();
+        spec["versions"] = json!([version, version, version]);
+        spec["versions"][0]["storage"] = false.into();
+        spec["versions"][1]["storage"] = false.into();
+    });
+    let unique = found
+        .iter()
+        .filter(|it| it.ends_with("must contain unique version names"));
+    assert_eq!(unique.count(), 1, "{found:?}");
+    let found = errors(|spec| spec["versions"][0]["name"] = "V".repeat(64).into());
+    let place = "spec.versions[0].name: ";
+    assert_eq!(
+        found.iter().filter(|it| it.starts_with(place)).count(),
+        1,
+        "{found:?}"
+    );
+}
