@@ -1,6 +1,7 @@
 //! The declared type of a value with a schema, and the sizes that cost estimates need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
@@ -80,119 +81,7 @@ impl Decl {
     /// ```
     #[must_use]
     pub fn from_schema(schema: &Json, root: bool) -> Option<Arc<Self>> {
-        let Json::Object(schema) = schema else {
-            return None;
-        };
-        let nullable = flag(schema, "nullable");
-        let simple = |kind, max_elements: i64, min_serialized| {
-            Some(Arc::new(Self {
-                kind,
-                max_elements: u64::try_from(max_elements).unwrap_or_default(),
-                min_serialized,
-                nullable,
-            }))
-        };
-        let max_length = bound(schema, "maxLength");
-        if flag(schema, "x-kubernetes-int-or-string") {
-            let max = max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4));
-            return simple(DeclKind::IntOrString, max, 1);
-        }
-        let with_meta;
-        let schema = if root {
-            with_meta = with_type_and_meta(schema);
-            &with_meta
-        } else {
-            schema
-        };
-        match text(schema, "type") {
-            "array" => {
-                let items = schema.get("items")?;
-                let embedded = is_embedded(items);
-                let items = Self::from_schema(items, embedded)?;
-                let max = bound(schema, "maxItems")
-                    .unwrap_or((MAX_REQUEST - 2) / (items.min_serialized + 1));
-                let list_type = match text(schema, "x-kubernetes-list-type") {
-                    "set" => ListType::Set,
-                    "map" => {
-                        let keys = schema.get("x-kubernetes-list-map-keys");
-                        let keys = keys.and_then(Json::as_array).into_iter().flatten();
-                        let keys = keys.filter_map(Json::as_str).map(str::to_owned);
-                        ListType::Map(keys.collect())
-                    }
-                    _ => ListType::Atomic,
-                };
-                simple(DeclKind::List { items, list_type }, max, 2)
-            }
-            "object" => {
-                if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
-                    let values = Self::from_schema(values, is_embedded(values))?;
-                    let max = bound(schema, "maxProperties")
-                        .unwrap_or((MAX_REQUEST - 2) / (values.min_serialized + 6));
-                    return simple(DeclKind::Map(values), max, 2);
-                }
-                let (object, size) = Self::object(schema);
-                simple(DeclKind::Object(object), 0, size)
-            }
-            "string" => match text(schema, "format") {
-                "byte" => simple(DeclKind::Bytes, max_length.unwrap_or(MAX_REQUEST - 2), 2),
-                "duration" => simple(DeclKind::Duration, 32, 3),
-                "date" => simple(DeclKind::Date, 12, 12),
-                "date-time" => simple(DeclKind::DateTime, 32, 21),
-                _ => {
-                    let max = match (max_length, schema.get("enum").and_then(Json::as_array)) {
-                        (Some(max), _) => max.saturating_mul(4),
-                        (None, Some(allowed)) if !allowed.is_empty() => {
-                            let texts = allowed.iter().filter_map(Json::as_str);
-                            let longest = texts.map(str::len).max().unwrap_or_default();
-                            i64::try_from(longest).unwrap_or(i64::MAX)
-                        }
-                        _ => MAX_REQUEST - 2,
-                    };
-                    simple(DeclKind::String, max, 2)
-                }
-            },
-            "boolean" => simple(DeclKind::Bool, 0, 4),
-            "number" => simple(DeclKind::Double, 0, 1),
-            "integer" => simple(DeclKind::Int, 0, 1),
-            _ => None,
-        }
-    }
-
-    fn object(schema: &Map<String, Json>) -> (Object, i64) {
-        let required = schema.get("required").and_then(Json::as_array);
-        let mut size = 2;
-        let mut fields = BTreeMap::new();
-        let mut names = BTreeMap::new();
-        let properties = schema.get("properties").and_then(Json::as_object);
-        for (name, property) in properties.into_iter().flatten() {
-            let Some(decl) = Self::from_schema(property, is_embedded(property)) else {
-                continue;
-            };
-            let needed = required.is_some_and(|all| all.iter().any(|one| one == name.as_str()));
-            let default = property
-                .get("default")
-                .is_some_and(|default| !default.is_null());
-            if needed && !default {
-                let length = i64::try_from(name.len()).unwrap_or(i64::MAX);
-                size = length
-                    .saturating_add(decl.min_serialized + 4)
-                    .saturating_add(size);
-            }
-            if let Some(escaped) = escape(name) {
-                if escaped != *name {
-                    names.insert(name.clone(), escaped.clone());
-                }
-                fields.insert(escaped, decl);
-            }
-        }
-        (
-            Object {
-                fields,
-                names,
-                has_properties: properties.is_some(),
-            },
-            size,
-        )
+        Decls::default().of(schema.as_object()?, root)
     }
 
     /// Returns the type of values, with a name for objects that messages can show.
@@ -275,6 +164,184 @@ impl Decl {
     }
 }
 
+/// Reads the declarations of schemas that contain each other, and reads each of them once.
+///
+/// A CRD may have rules at every level of its schema. Each needs the declaration of everything below
+/// it, which is shared with the levels above.
+///
+/// ```
+/// use pintle_cel::Decls;
+/// use serde_json::json;
+///
+/// let schema = json!({ "type": "array", "items": { "type": "string" } });
+/// let mut decls = Decls::default();
+/// let items = decls.of(schema["items"].as_object().unwrap(), false).unwrap();
+/// let list = decls.of(schema.as_object().unwrap(), false).unwrap();
+/// assert!(std::sync::Arc::ptr_eq(list.element().unwrap(), &items));
+/// ```
+#[derive(Debug, Default)]
+pub struct Decls<'a> {
+    /// By the schema's address, which is unique for as long as the schemas are borrowed.
+    known: BTreeMap<(usize, bool), Option<Arc<Decl>>>,
+    schemas: PhantomData<&'a Json>,
+}
+
+impl<'a> Decls<'a> {
+    /// Returns the declaration of a schema, as [`Decl::from_schema`] does.
+    pub fn of(&mut self, schema: &'a Map<String, Json>, root: bool) -> Option<Arc<Decl>> {
+        let key = (std::ptr::from_ref(schema).addr(), root);
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let decl = self.read(schema, root).map(Arc::new);
+        self.known.insert(key, decl.clone());
+        decl
+    }
+
+    /// Returns the declaration of a schema below another one.
+    fn below(&mut self, schema: &'a Json) -> Option<Arc<Decl>> {
+        let schema = schema.as_object()?;
+        self.of(schema, flag(schema, "x-kubernetes-embedded-resource"))
+    }
+
+    fn read(&mut self, schema: &'a Map<String, Json>, root: bool) -> Option<Decl> {
+        let simple = |kind, max_elements: i64, min_serialized| {
+            Some(Decl {
+                kind,
+                max_elements: u64::try_from(max_elements).unwrap_or_default(),
+                min_serialized,
+                nullable: flag(schema, "nullable"),
+            })
+        };
+        let max_length = bound(schema, "maxLength");
+        if flag(schema, "x-kubernetes-int-or-string") {
+            let max = max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4));
+            return simple(DeclKind::IntOrString, max, 1);
+        }
+        match text(schema, "type") {
+            "array" => {
+                let items = self.below(schema.get("items")?)?;
+                let max = bound(schema, "maxItems")
+                    .unwrap_or((MAX_REQUEST - 2) / (items.min_serialized + 1));
+                let list_type = match text(schema, "x-kubernetes-list-type") {
+                    "set" => ListType::Set,
+                    "map" => {
+                        let keys = schema.get("x-kubernetes-list-map-keys");
+                        let keys = keys.and_then(Json::as_array).into_iter().flatten();
+                        let keys = keys.filter_map(Json::as_str).map(str::to_owned);
+                        ListType::Map(keys.collect())
+                    }
+                    _ => ListType::Atomic,
+                };
+                simple(DeclKind::List { items, list_type }, max, 2)
+            }
+            "object" => {
+                if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
+                    let values = self.below(values)?;
+                    let max = bound(schema, "maxProperties")
+                        .unwrap_or((MAX_REQUEST - 2) / (values.min_serialized + 6));
+                    return simple(DeclKind::Map(values), max, 2);
+                }
+                let (object, size) = self.object(schema, root);
+                simple(DeclKind::Object(object), 0, size)
+            }
+            "string" => match text(schema, "format") {
+                "byte" => simple(DeclKind::Bytes, max_length.unwrap_or(MAX_REQUEST - 2), 2),
+                "duration" => simple(DeclKind::Duration, 32, 3),
+                "date" => simple(DeclKind::Date, 12, 12),
+                "date-time" => simple(DeclKind::DateTime, 32, 21),
+                _ => {
+                    let max = match (max_length, schema.get("enum").and_then(Json::as_array)) {
+                        (Some(max), _) => max.saturating_mul(4),
+                        (None, Some(allowed)) if !allowed.is_empty() => {
+                            let texts = allowed.iter().filter_map(Json::as_str);
+                            let longest = texts.map(str::len).max().unwrap_or_default();
+                            i64::try_from(longest).unwrap_or(i64::MAX)
+                        }
+                        _ => MAX_REQUEST - 2,
+                    };
+                    simple(DeclKind::String, max, 2)
+                }
+            },
+            "boolean" => simple(DeclKind::Bool, 0, 4),
+            "number" => simple(DeclKind::Double, 0, 1),
+            "integer" => simple(DeclKind::Int, 0, 1),
+            _ => None,
+        }
+    }
+
+    fn object(&mut self, schema: &'a Map<String, Json>, root: bool) -> (Object, i64) {
+        let required = schema.get("required").and_then(Json::as_array);
+        let required: BTreeSet<&str> = required
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .collect();
+        let properties = schema.get("properties").and_then(Json::as_object);
+        let mut found: BTreeMap<&str, (Arc<Decl>, bool)> = BTreeMap::new();
+        for (name, property) in properties.into_iter().flatten() {
+            if let Some(decl) = self.below(property) {
+                let has_default = property
+                    .get("default")
+                    .is_some_and(|value| !value.is_null());
+                found.insert(name, (decl, has_default));
+            }
+        }
+        if root {
+            // Restrictions on the metadata do not change what is visible.
+            for (name, decl) in type_and_meta() {
+                found.insert(name, (decl, false));
+            }
+        }
+        let mut size = 2;
+        let mut object = Object {
+            fields: BTreeMap::new(),
+            names: BTreeMap::new(),
+            has_properties: root || properties.is_some(),
+        };
+        for (name, (decl, has_default)) in found {
+            if required.contains(name) && !has_default {
+                let length = i64::try_from(name.len()).unwrap_or(i64::MAX);
+                size = length
+                    .saturating_add(decl.min_serialized + 4)
+                    .saturating_add(size);
+            }
+            if let Some(escaped) = escape(name) {
+                if escaped != name {
+                    object.names.insert(name.to_owned(), escaped.clone());
+                }
+                object.fields.insert(escaped, decl);
+            }
+        }
+        (object, size)
+    }
+}
+
+/// Returns what rules at the root of a resource may always use.
+fn type_and_meta() -> [(&'static str, Arc<Decl>); 3] {
+    let decl = |kind, max_elements| {
+        Arc::new(Decl {
+            kind,
+            max_elements,
+            min_serialized: 2,
+            nullable: false,
+        })
+    };
+    let text = decl(DeclKind::String, (MAX_REQUEST - 2).unsigned_abs());
+    let names = ["generateName", "name"].map(|name| (name.to_owned(), text.clone()));
+    let metadata = Object {
+        fields: names.into(),
+        names: BTreeMap::new(),
+        has_properties: true,
+    };
+    let metadata = decl(DeclKind::Object(metadata), 0);
+    [
+        ("apiVersion", text.clone()),
+        ("kind", text),
+        ("metadata", metadata),
+    ]
+}
+
 static MAP_KEY: Decl = Decl {
     kind: DeclKind::String,
     max_elements: 0,
@@ -295,32 +362,6 @@ fn bound(schema: &Map<String, Json>, name: &str) -> Option<i64> {
         .get(name)
         .and_then(Json::as_i64)
         .map(|value| value.max(0))
-}
-
-fn is_embedded(schema: &Json) -> bool {
-    schema["x-kubernetes-embedded-resource"]
-        .as_bool()
-        .unwrap_or_default()
-}
-
-/// Adds what rules at the root of a resource may always use.
-fn with_type_and_meta(schema: &Map<String, Json>) -> Map<String, Json> {
-    let text = || serde_json::json!({ "type": "string" });
-    let mut schema = schema.clone();
-    let properties = schema
-        .entry("properties")
-        .or_insert_with(|| serde_json::json!({}));
-    if let Some(properties) = properties.as_object_mut() {
-        properties.insert("kind".into(), text());
-        properties.insert("apiVersion".into(), text());
-        // Restrictions on the metadata do not change what is visible.
-        let metadata = serde_json::json!({
-            "type": "object",
-            "properties": { "name": text(), "generateName": text() },
-        });
-        properties.insert("metadata".into(), metadata);
-    }
-    schema
 }
 
 const RESERVED: [&str; 21] = [

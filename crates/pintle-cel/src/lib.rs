@@ -1,4 +1,4 @@
-//! The Common Expression Language as Kubernetes 1.36 has it.
+//! The Common Expression Language as implemented by Kubernetes 1.36.
 //!
 //! An expression is compiled before it runs: parsed within limits on size and nesting, checked
 //! against the declared types of its variables, and its worst-case cost estimated. Evaluation then
@@ -6,8 +6,9 @@
 //! are bounded by the budget.
 //!
 //! - [`Env`] declares variables and compiles an expression to a [`Program`].
-//! - [`Decl`] reads types and sizes from an OpenAPI schema, as CRDs have them.
+//! - [`Decl`] reads types and sizes from an OpenAPI schema, such as that of a CRD.
 //! - [`Value`] is data, converted from JSON with or without such a schema.
+//! - [`Quantity`] and [`go`] read and write text as Kubernetes does.
 //!
 //! Error messages are those of cel-go and Kubernetes, with the source line and a caret.
 //!
@@ -42,12 +43,14 @@ mod cost;
 mod decl;
 mod eval;
 mod functions;
+pub mod go;
 mod lexer;
 mod library;
 mod macros;
 mod message;
 mod parser;
 mod program;
+mod quantity;
 mod re2;
 mod runtime_cost;
 mod source;
@@ -57,15 +60,15 @@ mod value;
 
 pub use self::{
     cost::Range,
-    decl::{Decl, escape},
+    decl::{Decl, Decls, escape},
     library::{
         authz::{Access, AccessDecision, Authorizer, Checked, ResourceAccess},
         format::Format,
-        quantity::Quantity,
         semver::Semver,
-        url::Url,
+        url::{Url, check_request_uri},
     },
     program::{Env, Evaluation, Program},
+    quantity::{Quantity, QuantityError},
     re2::Pattern,
     source::{CompileError, Issue},
     types::{Record, Type},

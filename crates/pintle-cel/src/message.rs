@@ -49,6 +49,9 @@ impl Message {
 pub trait Lazy: fmt::Debug + Send + Sync {
     /// Returns a field, or `None` if there is no such field.
     fn get(self: Arc<Self>, name: &str) -> Option<Result<Value, EvalError>>;
+
+    /// Returns whether there is such a field, without evaluating it.
+    fn contains(&self, name: &str) -> bool;
 }
 
 impl Value {

@@ -47,8 +47,22 @@ pub(crate) fn kind(function: &str, overload: &str) -> CallKind {
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             return CallKind::Traversal;
         }
-        "ip" | "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP"
-        | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => return CallKind::Reads,
+        "ip"
+        | "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver"
+        | "jsonpatch.escapeKey" => {
+            return CallKind::Reads;
+        }
         "replace" | "split" | "ip.isCanonical" => return CallKind::ReadsTwice,
         "join" => return CallKind::Joined,
         "find" | "findAll" => return CallKind::Regex,

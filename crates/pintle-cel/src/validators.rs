@@ -59,7 +59,7 @@ pub(crate) fn validate(ast: &Ast, checked: &Checked, errors: &mut Errors) {
 /// Checks the literal argument of a function that parses it.
 fn call(ast: &Ast, function: &str, target: Option<Id>, args: &[Id], errors: &mut Errors) {
     let (arg, valid): (_, fn(&str) -> bool) = match (function, target, args) {
-        ("duration", None, &[arg]) => (arg, |text| time::parse_duration(text).is_ok()),
+        ("duration", None, &[arg]) => (arg, |text| crate::go::parse_duration(text).is_ok()),
         ("timestamp", None, &[arg]) => (arg, |text| time::parse_timestamp(text).is_ok()),
         ("matches", Some(_), &[arg]) | ("matches", None, &[_, arg]) => {
             (arg, |text| Pattern::parse(text).is_ok())

@@ -198,6 +198,7 @@ fn flatten(context: &mut Context, list: &List, depth: i64) -> Evaluated {
     if depth < 0 {
         return Err(fail("level must be non-negative"));
     }
+    context.work.spend(list.items.len())?;
     let mut items: Vec<Value> = list.items.clone();
     for _ in 0..depth {
         context.work.spend(items.len())?;

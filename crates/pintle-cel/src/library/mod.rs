@@ -2,10 +2,9 @@
 
 pub(crate) mod authz;
 pub(crate) mod format;
-pub(crate) mod go;
 mod lists;
 mod net;
-pub(crate) mod quantity;
+mod quantity;
 mod regex;
 pub(crate) mod semver;
 mod standard;

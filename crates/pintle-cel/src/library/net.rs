@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Native, go};
+use super::Native;
 use crate::eval::Context;
+use crate::go;
 use crate::value::{EvalError, Evaluated, Library, Value, fail, no_such_overload};
 
 pub(crate) fn native(name: &str) -> Option<Native> {
@@ -108,6 +109,29 @@ fn parse_ip(text: &str) -> Result<IpAddr, String> {
         ));
     }
     Ok(ip)
+}
+
+/// Checks the address between the brackets of a URL.
+pub(super) fn check_ipv6(text: &str) -> Result<(), String> {
+    let (address, zone) = match text.split_once('%') {
+        Some((address, zone)) => (address, Some(zone)),
+        None => (text, None),
+    };
+    match address.parse::<IpAddr>() {
+        Ok(IpAddr::V6(_)) if zone != Some("") => Ok(()),
+        Ok(IpAddr::V4(_)) if zone.is_none() => Err("invalid IP-literal".into()),
+        parsed => {
+            let why = match parsed {
+                Ok(IpAddr::V6(_)) => "zone must be a non-empty string".to_owned(),
+                Ok(IpAddr::V4(_)) => "unexpected character".to_owned(),
+                Err(_) => reason(address),
+            };
+            Err(format!(
+                "invalid host: ParseAddr({}): {why}",
+                go::quote(text)
+            ))
+        }
+    }
 }
 
 /// Why an address is not valid, as Go says it.

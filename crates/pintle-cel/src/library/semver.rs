@@ -57,13 +57,13 @@ fn strict(text: &str) -> Result<Semver, String> {
     };
     let number = |name: &str, part: &str| {
         if part.is_empty() || !part.bytes().all(|c| c.is_ascii_digit()) {
-            let part = super::go::quote(part);
+            let part = crate::go::quote(part);
             return Err(format!(
                 "Invalid character(s) found in {name} number {part}"
             ));
         }
         if part.len() > 1 && part.starts_with('0') {
-            let part = super::go::quote(part);
+            let part = crate::go::quote(part);
             return Err(format!(
                 "{}{} number must not contain leading zeroes {part}",
                 name[..1].to_uppercase(),
@@ -94,13 +94,13 @@ fn strict(text: &str) -> Result<Semver, String> {
             } else {
                 format!(
                     "Invalid character(s) found in prerelease {}",
-                    super::go::quote(part)
+                    crate::go::quote(part)
                 )
             });
         }
         if part.bytes().all(|c| c.is_ascii_digit()) {
             if part.len() > 1 && part.starts_with('0') {
-                let part = super::go::quote(part);
+                let part = crate::go::quote(part);
                 return Err(format!(
                     "Numeric PreRelease version must not contain leading zeroes {part}"
                 ));
@@ -119,7 +119,7 @@ fn strict(text: &str) -> Result<Semver, String> {
             } else {
                 format!(
                     "Invalid character(s) found in build meta data {}",
-                    super::go::quote(part)
+                    crate::go::quote(part)
                 )
             });
         }

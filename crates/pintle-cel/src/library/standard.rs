@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Native, go, time};
+use super::{Native, time};
 use crate::decl::ListType;
 use crate::eval::Context;
+use crate::go;
 use crate::value::{
     EvalError, Evaluated, Key, Library, List, Map, Value, compare, equal, fail, list_key,
     no_such_overload,
@@ -55,9 +56,12 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         },
         "dyn" => |_, args| args.first().cloned().ok_or_else(no_such_overload),
         "bool" => to_bool,
-        "bytes" => |_, args| match args {
+        "bytes" => |context, args| match args {
             [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
-            [Value::String(text)] => Ok(Value::Bytes(text.as_bytes().into())),
+            [Value::String(text)] => {
+                bounded(context, text.len())?;
+                Ok(Value::Bytes(text.as_bytes().into()))
+            }
             _ => Err(no_such_overload()),
         },
         "double" => to_double,
@@ -66,7 +70,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "string" => to_string,
         "duration" => |_, args| match args {
             [Value::Duration(nanos)] => Ok(Value::Duration(*nanos)),
-            [Value::String(text)] => match time::parse_duration(text) {
+            [Value::String(text)] => match go::parse_duration(text) {
                 Ok(nanos) => Ok(Value::Duration(nanos)),
                 Err(_) => Err(conversion("string", "google.protobuf.Duration")),
             },
@@ -365,6 +369,8 @@ fn to_uint(_: &mut Context, args: &[Value]) -> Evaluated {
                 Err(uint_overflow())
             }
         }
+        // Unlike Rust, Go accepts no sign.
+        [Value::String(text)] if text.starts_with('+') => Err(conversion("string", "uint")),
         [Value::String(text)] => text
             .parse()
             .map(Value::Uint)

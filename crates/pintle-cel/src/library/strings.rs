@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::standard::{bounded, text_of};
-use super::{Native, go, lists};
+use super::{Native, lists};
 use crate::eval::Context;
 use crate::functions;
+use crate::go;
 use crate::value::{EvalError, Evaluated, Value, fail, no_such_overload};
 
 pub(crate) fn native(name: &str) -> Option<Native> {
@@ -34,8 +35,11 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "lowerAscii" => |_, args| one(args).map(|text| text.to_ascii_lowercase().into()),
         "upperAscii" => |_, args| one(args).map(|text| text.to_ascii_uppercase().into()),
         "trim" => |_, args| one(args).map(|text| text.trim_matches(is_space).into()),
-        functions::ESCAPE_KEY => |_, args| match args {
-            [Value::String(key)] => Ok(key.replace('~', "~0").replace('/', "~1").into()),
+        functions::ESCAPE_KEY => |context, args| match args {
+            [Value::String(key)] => {
+                bounded(context, key.len())?;
+                Ok(key.replace('~', "~0").replace('/', "~1").into())
+            }
             _ => Err(no_such_overload()),
         },
         "replace" => replace,
@@ -77,10 +81,12 @@ fn offset(text: &str, index: usize) -> Option<usize> {
     text.char_indices().map(|(at, _)| at).chain(ends).nth(index)
 }
 
-fn char_at(_: &mut Context, args: &[Value]) -> Evaluated {
+fn char_at(context: &mut Context, args: &[Value]) -> Evaluated {
     let [Value::String(text), Value::Int(index)] = args else {
         return Err(no_such_overload());
     };
+    // Upstream keeps code points in a list; here they are counted.
+    context.work.spend(text.len() / 16)?;
     let at = usize::try_from(*index).ok().and_then(|i| offset(text, i));
     let at = at.ok_or_else(|| out_of_range(*index))?;
     Ok(text[at..]
@@ -113,11 +119,11 @@ fn index_of(text: &str, part: &str, from: Option<i64>, last: bool) -> Evaluated 
         .unwrap_or(text.len());
     let found = if last {
         // A match may start at the offset and extend beyond it.
-        let end = (at + part.len()).min(text.len());
-        let end = (end..=text.len())
-            .find(|&end| text.is_char_boundary(end))
-            .unwrap_or(text.len());
-        text[..end].rfind(part).filter(|&found| found <= at)
+        let mut end = (at + part.len()).min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text[..end].rfind(part)
     } else {
         text[at..].find(part).map(|found| found + at)
     };

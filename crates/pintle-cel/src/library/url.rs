@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{Native, go};
+use super::{Native, net, standard::bounded};
+use crate::go;
 use crate::value::{EvalError, Evaluated, Key, Library, Map, Value, fail, no_such_overload};
 
 /// A parsed URL.
@@ -25,18 +26,22 @@ impl Url {
 
     /// Returns the host without brackets and port.
     fn hostname(&self) -> &str {
-        match self.host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => self.host.split(':').next().unwrap_or_default(),
-        }
+        let (host, _) = self.split_host();
+        let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        inner.unwrap_or(host)
     }
 
     fn port(&self) -> &str {
-        let after = match self.host.rsplit_once(']') {
-            Some((_, after)) => after,
-            None => self.host.as_str(),
-        };
-        after.rsplit_once(':').map_or("", |(_, port)| port)
+        self.split_host().1
+    }
+
+    fn split_host(&self) -> (&str, &str) {
+        match self.host.rfind(':') {
+            Some(at) if is_optional_port(&self.host[at..]) => {
+                (&self.host[..at], &self.host[at + 1..])
+            }
+            _ => (&self.host, ""),
+        }
     }
 }
 
@@ -47,8 +52,20 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
     parse_as(whole, text, false)
 }
 
-/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` does. It
-/// knows no fragments.
+/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` of Go does. It
+/// knows no fragments. The error is Go's.
+///
+/// # Examples
+///
+/// ```
+/// assert!(pintle_cel::check_request_uri("https://example.com/a").is_ok());
+/// let error = pintle_cel::check_request_uri("example.com").unwrap_err();
+/// assert_eq!(error, r#"parse "example.com": invalid URI for request"#);
+/// ```
+pub fn check_request_uri(text: &str) -> Result<(), String> {
+    check_request(text)
+}
+
 pub(crate) fn check_request(text: &str) -> Result<(), String> {
     parse_as(text, text, true).map(|_| ())
 }
@@ -105,13 +122,14 @@ fn parse_as(text: &str, original: &str, request: bool) -> Result<Url, String> {
             Some((user, name)) => (user, name),
             None => ("", authority),
         };
+        url.host = parse_host(name, &url.scheme).map_err(|why| refuse(&why))?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
         if !user.chars().all(allowed) {
             return Err(refuse("net/url: invalid userinfo"));
         }
-        url.host = check_host(name, &url.scheme).map_err(|why| refuse(&why))?;
+        unescape(user, Part::Other).map_err(|why| refuse(&why))?;
     }
-    unescape(path).map_err(|bad| refuse(&format!("invalid URL escape {}", go::quote(&bad))))?;
+    unescape(path, Part::Other).map_err(|why| refuse(&why))?;
     url.path = escape_path(path);
     Ok(url)
 }
@@ -130,64 +148,91 @@ fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-fn check_host(host: &str, scheme: &str) -> Result<String, String> {
-    let port_is_valid = |port: &str| {
-        port.is_empty()
-            || port
-                .strip_prefix(':')
-                .is_some_and(|p| p.bytes().all(|c| c.is_ascii_digit()))
-    };
-    // Since Go 1.26, hosts of web addresses have at most one colon (golang/go#75223).
-    let colon = match scheme {
-        "http" | "https" => host.find(':'),
-        _ => host.rfind(':'),
-    };
-    if host.starts_with('[') {
-        let Some((_, port)) = host.rsplit_once(']') else {
-            return Err("missing ']' in host".into());
-        };
-        if !port_is_valid(port) {
-            return Err(format!("invalid port {} after host", go::quote(port)));
+/// Returns true for nothing, or a colon and digits.
+fn is_optional_port(text: &str) -> bool {
+    let digits = |port: &str| port.bytes().all(|c| c.is_ascii_digit());
+    text.is_empty() || text.strip_prefix(':').is_some_and(digits)
+}
+
+/// Checks and decodes a host with an optional port.
+fn parse_host(host: &str, scheme: &str) -> Result<String, String> {
+    let check_port = |port: &str| {
+        if is_optional_port(port) {
+            return Ok(());
         }
-    } else if let Some(at) = colon {
-        let port = &host[at..];
-        if !port_is_valid(port) {
-            return Err(format!("invalid port {} after host", go::quote(port)));
+        Err(format!("invalid port {} after host", go::quote(port)))
+    };
+    match host.rfind('[') {
+        Some(0) => {}
+        Some(_) => return Err("invalid IP-literal".into()),
+        None => {
+            // Since Go 1.26, hosts of web addresses have at most one colon (golang/go#75223).
+            let colon = match scheme {
+                "http" | "https" => host.find(':'),
+                _ => host.rfind(':'),
+            };
+            if let Some(at) = colon {
+                check_port(&host[at..])?;
+            }
+            return unescape(host, Part::Host);
         }
     }
-    let allowed = |c: char| {
-        c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c) || !c.is_ascii()
+    let Some((inside, port)) = host[1..].rsplit_once(']') else {
+        return Err("missing ']' in host".into());
     };
-    if let Some(bad) = host.chars().find(|&c| !allowed(c)) {
-        return Err(format!(
-            "invalid character {} in host name",
-            go::quote(&bad.to_string())
-        ));
-    }
-    let plain = unescape(host).map_err(|bad| format!("invalid URL escape {}", go::quote(&bad)))?;
+    check_port(port)?;
+    // `%25` starts a zone, which may contain more than a host.
+    let (address, zone) = inside.split_at(inside.find("%25").unwrap_or(inside.len()));
+    let address = unescape(address, Part::Host)? + &unescape(zone, Part::Zone)?;
+    net::check_ipv6(&address)?;
+    Ok(format!("[{address}]{port}"))
+}
+
+/// A part of a URL, which decides what may be in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Host,
+    Zone,
+    Other,
+}
+
+/// Decodes `%41`.
+fn unescape(text: &str, part: Part) -> Result<String, String> {
+    let plain = unescape_bytes(text, part)?;
     Ok(String::from_utf8_lossy(&plain).into_owned())
 }
 
-/// Decodes `%41`. The error is the part that is not valid.
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
+fn unescape_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
+    let in_host = |c: u8| c.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&c);
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
-    while i < bytes.len() {
-        if bytes[i] != b'%' {
-            out.push(bytes[i]);
+    while let Some(&byte) = bytes.get(i) {
+        if byte != b'%' {
+            if part != Part::Other && byte < 0x80 && !in_host(byte) {
+                let bad = go::quote(&char::from(byte).to_string());
+                return Err(format!("invalid character {bad} in host name"));
+            }
+            out.push(byte);
             i += 1;
             continue;
         }
-        let hex = bytes
-            .get(i + 1..i + 3)
-            .and_then(|hex| std::str::from_utf8(hex).ok());
-        if let Some(byte) = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            out.push(byte);
-        } else {
-            let end = (i + 3).min(bytes.len());
-            return Err(String::from_utf8_lossy(&bytes[i..end]).into_owned());
-        }
+        let end = (i + 3).min(bytes.len());
+        let escape = &bytes[i..end];
+        let digit = |at: usize| char::from(*escape.get(at)?).to_digit(16);
+        let decoded = digit(1).zip(digit(2));
+        let decoded = decoded.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        let decoded = decoded.filter(|&byte| match part {
+            _ if byte == b'%' => true,
+            Part::Host => byte >= 0x80,
+            Part::Zone => byte == b' ' || byte >= 0x80 || in_host(byte),
+            Part::Other => true,
+        });
+        let Some(decoded) = decoded else {
+            let bad = go::quote(&String::from_utf8_lossy(escape));
+            return Err(format!("invalid URL escape {bad}"));
+        };
+        out.push(decoded);
         i += 3;
     }
     Ok(out)
@@ -200,7 +245,7 @@ fn escape_path(path: &str) -> String {
         return path.to_owned();
     }
     let mut out = String::new();
-    for byte in unescape(path).unwrap_or_default() {
+    for byte in unescape_bytes(path, Part::Other).unwrap_or_default() {
         if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
             out.push(char::from(byte));
         } else {
@@ -217,10 +262,7 @@ fn query(url: &Url) -> Value {
             continue;
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| {
-            let plain = unescape(&text.replace('+', " ")).ok()?;
-            Some(String::from_utf8_lossy(&plain).into_owned())
-        };
+        let decode = |text: &str| unescape(&text.replace('+', " "), Part::Other).ok();
         if let (Some(key), Some(value)) = (decode(key), decode(value)) {
             found.entry(key).or_default().push(value.into());
         }
@@ -244,8 +286,11 @@ pub(crate) fn native(name: &str) -> Option<Native> {
             },
             _ => Err(no_such_overload()),
         },
-        "isURL" => |_, args| match args {
-            [Value::String(text)] => Ok(Value::Bool(check_request(text).is_ok())),
+        "isURL" => |context, args| match args {
+            [Value::String(text)] => {
+                context.work.spend(text.len() / 16)?;
+                Ok(Value::Bool(check_request(text).is_ok()))
+            }
             _ => Err(no_such_overload()),
         },
         "getScheme" => |_, args| text(args, |url| &url.scheme),
@@ -253,7 +298,11 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         "getHostname" => |_, args| text(args, Url::hostname),
         "getPort" => |_, args| text(args, Url::port),
         "getEscapedPath" => |_, args| text(args, |url| &url.path),
-        "getQuery" => |_, args| Ok(query(url(args)?)),
+        "getQuery" => |context, args| {
+            let url = url(args)?;
+            bounded(context, url.query.len())?;
+            Ok(query(url))
+        },
         _ => return None,
     })
 }

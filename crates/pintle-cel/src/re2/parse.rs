@@ -338,7 +338,7 @@ enum Max {
     TooLarge,
 }
 
-/// Parses `{n}`, `{n,}` or `{n,m}`. The lower end is `None` if it is absurdly large.
+/// Parses `{n}`, `{n,}` or `{n,m}`. The lower bound is `None` if it overflows.
 fn parse_repeat(text: &str) -> Option<(Option<usize>, Max, &str)> {
     let (min, rest) = parse_int(text.strip_prefix('{')?)?;
     let (max, rest) = match rest.strip_prefix(',') {

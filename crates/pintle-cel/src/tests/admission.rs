@@ -69,6 +69,21 @@ fn fields_of_patches_are_checked() {
     );
 }
 
+/// Escaping reads the key once, and its size is that of the key.
+#[test]
+fn escaping_a_key_costs_its_length() {
+    let key = "k".repeat(100);
+    let source = format!("jsonpatch.escapeKey('{key}')");
+    assert_eq!(patch(&source).cost, 10);
+    let env = Env::new().patch_types();
+    let estimate = |source: &str| env.compile(source).unwrap().cost(None).max;
+    assert_eq!(estimate(&source), 10);
+    // Comparing reads the smaller of both.
+    assert_eq!(estimate(&format!("{source} == 'x'")), 11);
+    let both = format!("{source} == {source}");
+    assert_eq!(estimate(&both), 30);
+}
+
 #[test]
 fn nested_messages_must_have_the_type_of_their_field() {
     let names = |source: &str| patch(source).result.unwrap().check_message_names();

@@ -175,3 +175,17 @@ fn budget_ends_evaluation() {
     );
     assert!(eval("[1].all(x, true)").cost > 0);
 }
+
+#[test]
+fn lists_and_patterns_are_charged_by_size() {
+    for (source, cost) in [
+        ("''.matches('a')", 1),
+        ("['d', 'c', 'b', 'a'].sort()", 44),
+        ("[4, 3, 2, 1].sort()", 43),
+        ("[[1], [2]].flatten(3)", 17),
+    ] {
+        assert_eq!(eval(source).cost, cost, "{source}");
+    }
+    let estimate = |source: &str| Env::new().compile(source).unwrap().cost(None).max;
+    assert_eq!(estimate("[1, 2]"), 10);
+}

@@ -13,7 +13,7 @@ fn error(source: &str) -> String {
         .to_string()
 }
 
-/// Proves cel/no-stack-overflow.
+/// Proves errors/depth.
 #[test]
 fn deep_and_long_expressions_are_rejected() {
     let sum = format!("1{} == 0", "+1".repeat(20_000));
@@ -49,7 +49,7 @@ fn the_deepest_allowed_expressions_run() {
     assert!(eval(&format!("{nested}.hasValue()")).result.is_ok());
 }
 
-/// Proves cel/bounded-evaluation.
+/// Proves cel/budget.
 #[test]
 fn expressions_that_grow_run_out_of_budget() {
     let numbers = "[1,2,3,4,5,6,7,8,9,10]";
@@ -84,6 +84,50 @@ fn expressions_that_grow_run_out_of_budget() {
         replaced = format!("{replaced}.replace('a', 'aaaaaaaaaaaaaaaa')");
     }
     assert!(eval(&format!("{replaced}.size() > 0")).result.is_err());
+}
+
+#[test]
+fn cheap_calls_cannot_copy_large_values_without_end() {
+    let text: Value = "a".repeat(1 << 20).as_str().into();
+    let items = Value::list(vec![Value::Int(1); 30_000]);
+    for source in [
+        "lists.range(10000).map(i, bytes(text)).size() > 0",
+        "lists.range(10000).map(i, jsonpatch.escapeKey(text)).size() > 0",
+        "[url('http://a/?' + text)].all(u, lists.range(10000).map(i, u.getQuery()).size() > 0)",
+        "lists.range(10000).map(i, items.flatten(0)).size() > 0",
+    ] {
+        let env = Env::new()
+            .variable("text", Type::Dyn)
+            .variable("items", Type::list(Type::Dyn))
+            .patch_types();
+        let program = env.compile(source).unwrap();
+        let values = [("text", text.clone()), ("items", items.clone())];
+        let error = program.eval(&values, 1_000_000).result.unwrap_err();
+        assert_eq!(error, EvalError::CostLimit, "{source}");
+    }
+}
+
+#[test]
+fn long_quantities_are_shared_and_cost_their_length() {
+    let text = Value::from("9".repeat(1_000_000));
+    let run = |source: &str| {
+        let source = format!("[quantity(text)].all(q, {source})");
+        let program = Env::new()
+            .variable("text", Type::String)
+            .compile(&source)
+            .unwrap();
+        program.eval(&[("text", text.clone())], 1_000_000).result
+    };
+    // Ten gigabytes, if each item had its own digits.
+    assert!(run("lists.range(10000).map(i, q).size() > 0").is_ok());
+    for source in [
+        "lists.range(300).all(i, lists.range(300).all(j, !q.isLessThan(q)))",
+        "lists.range(300).all(i, lists.range(300).all(j, q == q))",
+        "lists.range(10000).exists(i, q.asApproximateFloat() < 0.0)",
+        "lists.range(10000).exists(i, q.add(1).isLessThan(q))",
+    ] {
+        assert_eq!(run(source).unwrap_err(), EvalError::CostLimit, "{source}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Operators, macros and libraries.
 
 use super::{failure, holds};
+use crate::{Env, Type};
 
 #[test]
 fn operators_and_literals() {
@@ -83,6 +84,7 @@ fn strings() {
         "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",
         "'hello'.indexOf('l') == 2 && 'hello'.indexOf('l', 3) == 3 && 'a'.indexOf('b') == -1",
         "'hello'.lastIndexOf('l') == 3 && 'hello'.lastIndexOf('l', 2) == 2",
+        "'éxé'.lastIndexOf('é', 1) == 0 && 'éxé'.lastIndexOf('é', 2) == 2",
         "'ABC'.lowerAscii() == 'abc' && 'abc'.upperAscii() == 'ABC'",
         "'a-b-c'.replace('-', '+') == 'a+b+c' && 'a-b-c'.replace('-', '+', 1) == 'a+b-c'",
         "'ab'.replace('', '_') == '_a_b_'",
@@ -141,6 +143,11 @@ fn times() {
         "string(duration('61s')) == '61s' && string(timestamp(0)) == '1970-01-01T00:00:00Z'",
         "int(timestamp('1970-01-01T00:01:00Z')) == 60",
         "timestamp('2023-01-01T00:00:00Z') < timestamp('2023-01-01T00:00:01Z')",
+        "!format.datetime().validate('2021-01-01T00:00:00.5+02:00').hasValue()",
+        "format.datetime().validate('2021-01-01T00:00:00').hasValue()",
+        "format.datetime().validate('2021-01-01 00:00:00Z').hasValue()",
+        "format.datetime().validate('2021-01-01T24:00:00Z').hasValue()",
+        "format.byte().validate('').hasValue() && !format.byte().validate('YQ==').hasValue()",
     ] {
         holds(source);
     }
@@ -153,6 +160,10 @@ fn kubernetes_libraries() {
         "url('https://[::1]:80/p').getHostname() == '::1' && url('/path').getHost() == ''",
         "url('https://a.b/x?k=v').getQuery()['k'] == ['v'] && url('https://h:8/').getPort() == '8'",
         "isURL('https://example.com') && !isURL('../relative') && !isURL('a b')",
+        "!isURL('http://[not-an-ip]/') && !isURL('http://[1.2.3.4]/') && !isURL('http://[::1')",
+        "!isURL('http://ex%41mple.com/') && !isURL('http://a%zz@h/') && !isURL('http://h/%+f')",
+        "url('postgres://a:b:80/').getHostname() == 'a:b'",
+        "url('http://[fe80::1%25en0]:8/').getHostname() == 'fe80::1%en0'",
         "ip('127.0.0.1').isLoopback() && ip('::1').family() == 6 && !isIP('1.2.3')",
         "ip.isCanonical('2001:db8::1') && !ip.isCanonical('2001:DB8::1')",
         "!isIP('::ffff:1.2.3.4') && !isIP('fe80::1%eth0') && string(ip('1.2.3.4')) == '1.2.3.4'",
@@ -172,6 +183,54 @@ fn kubernetes_libraries() {
     ] {
         holds(source);
     }
+}
+
+/// Proves cel/timestamps.
+#[test]
+fn time_zones_are_built_in() {
+    for source in [
+        "timestamp('2024-07-01T12:00:00Z').getHours('America/New_York') == 8",
+        "timestamp('2024-01-01T12:00:00Z').getHours('America/New_York') == 7",
+        "timestamp('2024-01-01T12:00:00Z').getMinutes('Asia/Kolkata') == 30",
+        "timestamp('2024-01-01T23:00:00Z').getDate('Europe/Berlin') == 2",
+        "timestamp('2024-01-01T12:00:00Z').getHours('Local') == 12",
+    ] {
+        holds(source);
+    }
+    let hours = |zone: &str| {
+        failure(&format!(
+            "timestamp('2024-01-01T12:00:00Z').getHours('{zone}')"
+        ))
+    };
+    assert_eq!(hours("Mars/Olympus"), "unknown time zone Mars/Olympus");
+    assert_eq!(
+        hours("america/new_york"),
+        "unknown time zone america/new_york"
+    );
+    assert_eq!(hours("../etc/passwd"), "time: invalid location name");
+}
+
+/// Quantities have any number of digits, and binary ones end at the largest integer.
+#[test]
+fn quantities_are_exact() {
+    for source in [
+        "quantity('123456789012345678901234567890123456789012345678901')
+            .isLessThan(quantity('123456789012345678901234567890123456789012345678902'))",
+        "quantity('99999999999999999999999999999999999999999Ki') == quantity('9223372036854775807')",
+        "quantity('1e40').add(quantity('1n')).isGreaterThan(quantity('1e40'))",
+        "quantity('1e40').add(1).sub(quantity('1e40')) == quantity('1')",
+        "isQuantity('m') && !isQuantity('1e') && quantity('.').asInteger() == 0",
+    ] {
+        holds(source);
+    }
+    assert_eq!(
+        failure("quantity('e-20').isInteger()"),
+        "unable to parse numeric part of quantity"
+    );
+    assert_eq!(
+        failure("quantity('1e2147483647').add(1).isInteger()"),
+        "quantity has too many digits"
+    );
 }
 
 #[test]
@@ -356,4 +415,40 @@ fn calls_without_an_overload_name_the_function() {
     ] {
         assert_eq!(failure(source), why, "{source}");
     }
+}
+
+#[test]
+fn calls_with_several_results_are_dynamic() {
+    let output = |source: &str| {
+        Env::new()
+            .compile(source)
+            .unwrap()
+            .output_type()
+            .to_string()
+    };
+    assert_eq!(output("dyn(1) + dyn(2)"), "dyn");
+    assert_eq!(output("1 + 2"), "int");
+}
+
+/// A leading dot names the variable outside of all macros.
+#[test]
+fn leading_dot_skips_iteration_variables() {
+    let env = Env::new().variable("x", Type::String);
+    assert!(env.compile("[1].exists(x, .x == 'a')").is_ok());
+    assert!(env.compile("[1].exists(x, x == 'a')").is_err());
+}
+
+#[test]
+fn macros_go_on_after_an_error() {
+    holds("![0, 1].all(x, 1 / x > 5)");
+    holds("[0, 1].exists(x, 1 / x == 1)");
+    let refused = |source: &str| Env::new().compile(source).is_err();
+    assert!(refused("[1].all(i, i, true)"));
+    assert!(refused(r"'\400' == ''") && !refused(r"'\101' == 'A'"));
+    holds("!cidr('10.0.0.0/16').containsCIDR('10.0.0.0/8')");
+    let unset = Env::new()
+        .patch_types()
+        .compile("Object{}.a == null")
+        .unwrap();
+    assert!(unset.eval(&[], 1_000).result.is_ok());
 }

@@ -1,205 +1,6 @@
-//! The declarations of all functions that Kubernetes 1.36 has.
-//!
-//! The table is text, one overload per line: function, overload, parameters and result. A dot
-//! before the parameters marks a member function, whose first parameter is the target. Capital
-//! letters are type variables. The order of overloads is that of cel-go, because the first match
-//! determines the type of an ambiguous call.
+//! The signatures of all functions, one overload per line.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
-
-use crate::types::{Record, Type};
-
-/// One signature of a function.
-#[derive(Debug)]
-pub(crate) struct Overload {
-    pub(crate) id: &'static str,
-    pub(crate) member: bool,
-    pub(crate) params: Vec<Type>,
-    pub(crate) result: Type,
-    /// The number of type variables.
-    pub(crate) vars: usize,
-}
-
-/// Returns the overloads of a function.
-pub(crate) fn find(name: &str) -> Option<&'static [Overload]> {
-    FUNCTIONS.get(name).map(Vec::as_slice)
-}
-
-static FUNCTIONS: LazyLock<BTreeMap<&'static str, Vec<Overload>>> = LazyLock::new(|| {
-    let mut functions: BTreeMap<&'static str, Vec<Overload>> = BTreeMap::new();
-    for table in [
-        STANDARD,
-        COMPARE,
-        OPTIONAL,
-        EXTENSIONS,
-        KUBERNETES,
-        TYPED_LISTS,
-    ] {
-        for line in table.lines() {
-            let mut words = line.split_whitespace();
-            let (Some(name), Some(id)) = (words.next(), words.next()) else {
-                continue;
-            };
-            let (Some(params), Some(result)) = (words.next(), words.next()) else {
-                continue;
-            };
-            let mut vars = Vec::new();
-            let (member, params) = match params.strip_prefix('.') {
-                Some(rest) => (true, rest),
-                None => (false, params),
-            };
-            let mut reader = Reader {
-                text: params.as_bytes(),
-                at: 1,
-                vars: &mut vars,
-            };
-            let params = reader.list(b')');
-            let mut reader = Reader {
-                text: result.as_bytes(),
-                at: 0,
-                vars: &mut vars,
-            };
-            let result = reader.read();
-            let overload = Overload {
-                id,
-                member,
-                params,
-                result,
-                vars: vars.len(),
-            };
-            functions.entry(name).or_default().push(overload);
-        }
-    }
-    functions
-});
-
-/// Reads types of the table.
-struct Reader<'t, 'v> {
-    text: &'t [u8],
-    at: usize,
-    vars: &'v mut Vec<u8>,
-}
-
-impl Reader<'_, '_> {
-    fn list(&mut self, end: u8) -> Vec<Type> {
-        let mut types = Vec::new();
-        while let Some(&c) = self.text.get(self.at) {
-            if c == end {
-                self.at += 1;
-                break;
-            }
-            if c == b',' {
-                self.at += 1;
-                continue;
-            }
-            types.push(self.read());
-        }
-        types
-    }
-
-    fn read(&mut self) -> Type {
-        let start = self.at;
-        let word = |c: &u8| c.is_ascii_alphanumeric() || *c == b'.' || *c == b'_';
-        while self.text.get(self.at).is_some_and(word) {
-            self.at += 1;
-        }
-        let name = &self.text[start..self.at];
-        if self.at == start {
-            self.at += 1;
-            return Type::Dyn;
-        }
-        if let [var] = name
-            && var.is_ascii_uppercase()
-        {
-            let n = self
-                .vars
-                .iter()
-                .position(|known| known == var)
-                .unwrap_or_else(|| {
-                    self.vars.push(*var);
-                    self.vars.len() - 1
-                });
-            return Type::Param(u32::try_from(n).unwrap_or_default());
-        }
-        let mut inner = Vec::new();
-        if self.text.get(self.at) == Some(&b'(') {
-            self.at += 1;
-            inner = self.list(b')');
-        }
-        let mut inner = inner.into_iter().map(Arc::new);
-        let mut next = || inner.next().unwrap_or_else(|| Arc::new(Type::Dyn));
-        match name {
-            b"bool" => Type::Bool,
-            b"int" => Type::Int,
-            b"uint" => Type::Uint,
-            b"double" => Type::Double,
-            b"string" => Type::String,
-            b"bytes" => Type::Bytes,
-            b"null" => Type::Null,
-            b"duration" => Type::Duration,
-            b"timestamp" => Type::Timestamp,
-            b"list" => Type::List(next()),
-            b"map" => {
-                let key = next();
-                Type::Map(key, next())
-            }
-            b"optional" => Type::Optional(next()),
-            b"type" => Type::Type(Some(next())),
-            b"ip" => Type::Opaque("net.IP"),
-            b"cidr" => Type::Opaque("net.CIDR"),
-            b"url" => Type::Struct("kubernetes.URL"),
-            b"quantity" => Type::Struct("kubernetes.Quantity"),
-            b"format" => Type::Struct("kubernetes.NamedFormat"),
-            b"semver" => Type::Struct("kubernetes.Semver"),
-            b"authorizer" => Type::Struct("kubernetes.authorization.Authorizer"),
-            b"pathcheck" => Type::Struct("kubernetes.authorization.PathCheck"),
-            b"groupcheck" => Type::Struct("kubernetes.authorization.GroupCheck"),
-            b"resourcecheck" => Type::Struct("kubernetes.authorization.ResourceCheck"),
-            b"decision" => Type::Struct("kubernetes.authorization.Decision"),
-            _ => Type::Dyn,
-        }
-    }
-}
-
-/// The function that only expressions with the types of patches may call.
-pub(crate) const ESCAPE_KEY: &str = "jsonpatch.escapeKey";
-
-/// Returns the type of patches that a name stands for: `JSONPatch`, `Object`, or a field below it
-/// such as `Object.spec`, which no schema describes.
-pub(crate) fn patch_type(name: &str) -> Option<Record> {
-    if name == "JSONPatch" {
-        let texts = ["op", "from", "path"].map(|name| (name, Type::String));
-        let fields = texts.into_iter().chain([("value", Type::Dyn)]);
-        return Some(Record::new(name, fields));
-    }
-    let rest = name.strip_prefix("Object")?;
-    (rest.is_empty() || rest.starts_with('.')).then(|| Record::open(name))
-}
-
-/// Returns the type that an identifier names, such as `int`.
-pub(crate) fn type_name(name: &str) -> Option<Type> {
-    Some(match name {
-        "bool" => Type::Bool,
-        "bytes" => Type::Bytes,
-        "double" => Type::Double,
-        "int" => Type::Int,
-        "uint" => Type::Uint,
-        "string" => Type::String,
-        "null_type" => Type::Null,
-        "list" => Type::list(Type::Dyn),
-        "map" => Type::map(Type::Dyn, Type::Dyn),
-        "type" => Type::Type(None),
-        "optional_type" => Type::optional(Type::Dyn),
-        "google.protobuf.Duration" => Type::Duration,
-        "google.protobuf.Timestamp" => Type::Timestamp,
-        "net.IP" => Type::Opaque("net.IP"),
-        "net.CIDR" => Type::Opaque("net.CIDR"),
-        _ => return None,
-    })
-}
-
-const STANDARD: &str = "
+pub(super) const STANDARD: &str = "
 _?_:_ conditional (bool,A,A) A
 _&&_ logical_and (bool,bool) bool
 _||_ logical_or (bool,bool) bool
@@ -313,7 +114,7 @@ getMilliseconds timestamp_to_milliseconds_with_tz .(timestamp,string) int
 getMilliseconds duration_to_milliseconds .(duration) int
 ";
 
-const COMPARE: &str = "
+pub(super) const COMPARE: &str = "
 _<_ less_bool (bool,bool) bool
 _<_ less_int64 (int,int) bool
 _<_ less_int64_double (int,double) bool
@@ -372,7 +173,7 @@ _>=_ greater_equals_timestamp (timestamp,timestamp) bool
 _>=_ greater_equals_duration (duration,duration) bool
 ";
 
-const OPTIONAL: &str = "
+pub(super) const OPTIONAL: &str = "
 optional.of optional_of (V) optional(V)
 optional.ofNonZeroValue optional_ofNonZeroValue (V) optional(V)
 optional.none optional_none () optional(V)
@@ -391,7 +192,7 @@ _[?_] map_optindex_optional_value (map(K,V),K) optional(V)
 _[?_] optional_map_optindex_optional_value (optional(map(K,V)),K) optional(V)
 ";
 
-const EXTENSIONS: &str = "
+pub(super) const EXTENSIONS: &str = "
 charAt string_char_at_int .(string,int) string
 indexOf string_index_of_string .(string,string) int
 indexOf string_index_of_string_int .(string,string,int) int
@@ -423,7 +224,7 @@ reverse list_reverse .(list(T)) list(T)
 distinct list_distinct .(list(T)) list(T)
 ";
 
-const KUBERNETES: &str = "
+pub(super) const KUBERNETES: &str = "
 find string_find_string .(string,string) string
 findAll string_find_all_string .(string,string) list(string)
 findAll string_find_all_string_int .(string,string,int) list(string)
@@ -510,7 +311,7 @@ labelSelector authorizer_labelselector .(resourcecheck,string) resourcecheck
 ";
 
 /// Functions with one overload for each type of item.
-const TYPED_LISTS: &str = "
+pub(super) const TYPED_LISTS: &str = "
 isSorted list_int_is_sorted_bool .(list(int)) bool
 isSorted list_uint_is_sorted_bool .(list(uint)) bool
 isSorted list_double_is_sorted_bool .(list(double)) bool

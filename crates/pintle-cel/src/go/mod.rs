@@ -1,9 +1,28 @@
-//! Go's way of writing numbers and strings.
+//! Go's way of reading and writing numbers, strings, durations and mail addresses.
+//!
+//! Messages and formats of Kubernetes are those of Go's standard library. These functions are for
+//! crates that produce or accept the same text.
+
+mod duration;
+mod mail;
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
-/// Formats a float as `strconv.FormatFloat(n, 'g', -1, 64)` does.
-pub(crate) fn float(n: f64) -> String {
+use regex::Regex;
+
+pub use self::duration::{parse_duration, parse_loose_duration};
+pub use self::mail::is_mail_address;
+
+/// Formats a float as `%v` and `strconv.FormatFloat(n, 'g', -1, 64)` do: the shortest form, with an
+/// exponent below 1e-4 and from 1e6.
+///
+/// ```
+/// assert_eq!(pintle_cel::go::float(0.5), "0.5");
+/// assert_eq!(pintle_cel::go::float(1e6), "1e+06");
+/// ```
+#[must_use]
+pub fn float(n: f64) -> String {
     if n.is_nan() {
         return "NaN".into();
     }
@@ -38,7 +57,12 @@ pub(crate) fn float(n: f64) -> String {
 }
 
 /// Quotes a string as `%q` does.
-pub(crate) fn quote(text: &str) -> String {
+///
+/// ```
+/// assert_eq!(pintle_cel::go::quote("a\n\u{200b}\"b\""), r#""a\n\u200b\"b\"""#);
+/// ```
+#[must_use]
+pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -68,15 +92,25 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// Returns false for spaces other than U+0020, controls and formatting characters.
-fn is_printable(c: char) -> bool {
-    c == ' '
-        || !(c.is_whitespace()
-            || c.is_control()
-            || matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-                | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..))
+/// Returns true for letters, marks, numbers, punctuation, symbols and the ASCII space, as
+/// `unicode.IsPrint` does.
+///
+/// ```
+/// assert!(pintle_cel::go::is_printable('ß'));
+/// assert!(!pintle_cel::go::is_printable('\u{a0}'));
+/// ```
+#[must_use]
+pub fn is_printable(c: char) -> bool {
+    static PRINTABLE: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").ok());
+    if c.is_ascii() {
+        return (' '..='~').contains(&c);
+    }
+    let mut buffer = [0; 4];
+    let text = c.encode_utf8(&mut buffer);
+    PRINTABLE
+        .as_ref()
+        .is_some_and(|pattern| pattern.is_match(text))
 }
 
 /// Parses a float as `strconv.ParseFloat` does: numbers that are too large are errors, and
@@ -113,3 +147,6 @@ fn parse_hex(text: &str) -> Option<f64> {
     let value = value as f64 * 2_f64.powi(exponent);
     value.is_finite().then_some(value)
 }
+
+#[cfg(test)]
+mod tests;

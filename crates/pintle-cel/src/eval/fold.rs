@@ -1,0 +1,187 @@
+//! Loops: what macros such as `all` and `map` expand to.
+
+use std::sync::Arc;
+
+use super::{Evaluator, Op};
+use crate::ast::{Expr, Fold, Id};
+use crate::cost::LIST_COST;
+use crate::library;
+use crate::macros::ACCU;
+use crate::runtime_cost::CallKind;
+use crate::value::{EvalError, Evaluated, Map, Value, no_such_overload};
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn fold(&mut self, fold: &'a Fold) -> Evaluated {
+        let range = self.eval(fold.range)?;
+        // A binding is only an error where it is used.
+        let start = match self.eval(fold.init) {
+            Err(EvalError::Failed(why)) if &*fold.accu != ACCU => Value::Fault(why.into()),
+            other => other?,
+        };
+        let depth = self.scopes.len();
+        let result = self.iterate(fold, &range, start);
+        self.scopes.truncate(depth);
+        result
+    }
+
+    fn iterate(&mut self, fold: &'a Fold, range: &Value, start: Value) -> Evaluated {
+        let depth = self.scopes.len();
+        self.scopes.push((fold.accu.clone(), start));
+        let append = self.append(fold);
+        let mut collected = Collected::default();
+        let two = fold.var2.is_some();
+        match range {
+            Value::List(list) => {
+                for (i, item) in list.items.iter().enumerate() {
+                    let index = Value::Int(i64::try_from(i).unwrap_or(i64::MAX));
+                    let (first, second) = if two {
+                        (index, Some(item.clone()))
+                    } else {
+                        (item.clone(), None)
+                    };
+                    if !self.step(fold, append, &mut collected, first, second)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                for (key, value) in &map.entries {
+                    let second = two.then(|| value.clone());
+                    if !self.step(fold, append, &mut collected, key.value(), second)? {
+                        break;
+                    }
+                }
+            }
+            _ => return Err(no_such_overload()),
+        }
+        match append {
+            Some((_, Append::Item(_))) => self.scopes[depth].1 = Value::list(collected.items),
+            Some((_, Append::Insert(..))) => {
+                self.scopes[depth].1 = Value::Map(Arc::new(collected.entries));
+            }
+            None => {}
+        }
+        self.eval(fold.result)
+    }
+
+    /// Runs one iteration. Returns false if the loop ends before it.
+    fn step(
+        &mut self,
+        fold: &'a Fold,
+        append: Option<(Option<Id>, Append<'a>)>,
+        collected: &mut Collected,
+        first: Value,
+        second: Option<Value>,
+    ) -> Result<bool, EvalError> {
+        let depth = self.scopes.len();
+        self.scopes.push((fold.var.clone(), first));
+        if let (Some(name), Some(value)) = (&fold.var2, second) {
+            self.scopes.push((name.clone(), value));
+        }
+        let Value::Bool(going) = self.eval(fold.condition)? else {
+            return Err(no_such_overload());
+        };
+        if going {
+            if let Some((filter, item)) = append {
+                self.push(filter, item, collected)?;
+            } else {
+                let next = match self.eval(fold.step) {
+                    Err(EvalError::Failed(why)) => Value::Fault(why.into()),
+                    other => other?,
+                };
+                self.scopes[depth - 1].1 = next;
+            }
+        }
+        self.scopes.truncate(depth);
+        Ok(going)
+    }
+
+    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`, with the costs of
+    /// the expression that the macro stands for, but without copying the whole each time.
+    fn push(
+        &mut self,
+        filter: Option<Id>,
+        append: Append<'a>,
+        into: &mut Collected,
+    ) -> Result<(), EvalError> {
+        if let Some(filter) = filter {
+            match self.eval(filter)? {
+                Value::Bool(true) => {}
+                // The accumulator is read.
+                Value::Bool(false) => return self.context.charge(1),
+                _ => return Err(no_such_overload()),
+            }
+        }
+        self.context.charge(1)?;
+        match append {
+            Append::Item(item) => {
+                let value = self.eval(item)?;
+                self.context.charge(LIST_COST + 1)?;
+                into.items.push(value);
+            }
+            Append::Insert(call, args) => {
+                let mut values = Vec::with_capacity(args.len());
+                for &arg in args {
+                    values.push(self.eval(arg)?);
+                }
+                let cost = match self.plan.ops.get(&call) {
+                    Some(Op::Native(_, CallKind::Fixed(cost))) => *cost,
+                    _ => 1,
+                };
+                self.context.charge(cost)?;
+                library::insert(&mut self.context, &mut into.entries, &values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the filter and the addition of a comprehension that only appends.
+    fn append(&self, fold: &Fold) -> Option<(Option<Id>, Append<'a>)> {
+        let empty = match self.ast.expr(fold.init) {
+            Expr::List(items) => items.is_empty(),
+            Expr::Map(entries) => entries.is_empty(),
+            _ => false,
+        };
+        if !empty || &*fold.accu != ACCU {
+            return None;
+        }
+        let (filter, add) = match self.ast.expr(fold.step) {
+            Expr::Call { function, args, .. } if &**function == "_?_:_" => (Some(args[0]), args[1]),
+            _ => (None, fold.step),
+        };
+        let Expr::Call { function, args, .. } = self.ast.expr(add) else {
+            return None;
+        };
+        let (&accu, rest) = args.split_first()?;
+        if !matches!(self.ast.expr(accu), Expr::Ident(name) if &**name == ACCU) {
+            return None;
+        }
+        match (&**function, rest) {
+            ("_+_", &[list]) => match self.ast.expr(list) {
+                Expr::List(items) => match items.as_slice() {
+                    &[(item, false)] => Some((filter, Append::Item(item))),
+                    _ => None,
+                },
+                _ => None,
+            },
+            ("cel.@mapInsert", _) => Some((filter, Append::Insert(add, rest))),
+            _ => None,
+        }
+    }
+}
+
+/// What a comprehension adds to its result in each step.
+#[derive(Debug, Clone, Copy)]
+enum Append<'a> {
+    /// An item of a list.
+    Item(Id),
+    /// An entry, or all entries of a map: the call, and its arguments without the accumulator.
+    Insert(Id, &'a [Id]),
+}
+
+/// The result of such a comprehension so far, which nothing can observe before the end.
+#[derive(Debug, Default)]
+struct Collected {
+    items: Vec<Value>,
+    entries: Map,
+}
