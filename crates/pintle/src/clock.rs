@@ -1,11 +1,12 @@
-//! Time and randomness, injected so that tests can replace both.
+//! Time and randomness, injected so that tests can replace both, and a hash that never changes.
 //!
 //! [`Clock`] supplies the timestamps that leave the process; [`Rng`] supplies jitter and generated
-//! names. Durations and timers come from tokio, which tests can pause.
+//! names; [`StableHash`] supplies names and fingerprints that follow from data. Durations and timers
+//! come from tokio, which tests can pause.
 
 use std::time::Duration;
 
-pub use pintle_clock::{Clock, Rng};
+pub use pintle_clock::{Clock, Rng, StableHash};
 use tokio::time::Instant;
 
 /// Longer than any program runs, yet short enough to add to an [`Instant`] any number of times.

@@ -267,7 +267,7 @@ impl<S: Send + Sync> Context<S> {
 }
 
 impl<K: Clone> Held<'_, K> {
-    /// Returns the object with its finalizer, as the server has it.
+    /// Returns the stored object, which has the finalizer.
     pub fn object(&self) -> &K {
         &self.object
     }

@@ -28,6 +28,8 @@
 //! - `rustls-tls`: TLS with rustls and ring. To use OpenSSL instead, disable the default features and
 //!   enable `openssl-tls` of the `kube` crate in your program.
 //! - `webhook`: the module `webhook`, a TLS server for admission and conversion webhooks.
+//!
+//! Events and leader election need no feature: they bring no dependency of their own.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -84,6 +86,42 @@ pub mod clock;
 mod json;
 mod sync;
 mod token_bucket;
+
+/// An error of any type, as user functions return it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The names that most operators need, for `use pintle::prelude::*`.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::{convert::Infallible, sync::Arc};
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use pintle::prelude::*;
+///
+/// async fn reconcile(_: Arc<ConfigMap>, _: Context) -> Result<Action, Infallible> {
+///     Ok(Action::await_change())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = kube::Client::try_default().await?;
+/// Controller::<ConfigMap>::new("example", &InformerFactory::new(client))
+///     .run(reconcile, &shutdown_on_signal()?)
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+pub mod prelude {
+    pub use crate::{
+        controller::{Action, Context, Controller, Predicate, ReconcileError},
+        events::EventType,
+        informer::InformerFactory,
+        manager::Manager,
+        signals::shutdown_on_signal,
+    };
+}
 
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! Client-side rate limits, as every client-go program has them.
+//! Client-side rate limits, like those of client-go.
 //!
 //! A controller that retries too eagerly can overload an API server. Servers with API priority and
 //! fairness protect themselves better than clients can, so there is no limit unless asked for.

@@ -1,4 +1,4 @@
-//! Owner references: a child wakes its owner, and is garbage collected with it.
+//! Owner references: a change to a child enqueues its owner, and the child is garbage collected with it.
 //!
 //! A wrong owner reference is accepted by the server and shows later: the garbage collector deletes
 //! the child, or never does. A reference is therefore built only from an owner that was read from
@@ -15,7 +15,7 @@ use crate::{cache::ObjectKey, source::KindScope};
 #[non_exhaustive]
 pub enum OwnerError {
     /// The owner has no name or UID, so it was not read from a server.
-    #[error("{kind} {owner} cannot own anything: it is not stored")]
+    #[error("{kind} {owner} cannot be an owner: it was not read from the server")]
     NotStored {
         /// The owner's kind.
         kind: String,
@@ -24,7 +24,7 @@ pub enum OwnerError {
     },
     /// The owner is being deleted. A new child would be deleted with it or, under foreground
     /// deletion, hold up the deletion.
-    #[error("{kind} {owner} cannot own anything new: it is being deleted")]
+    #[error("{kind} {owner} cannot own new objects: it is being deleted")]
     BeingDeleted {
         /// The owner's kind.
         kind: String,

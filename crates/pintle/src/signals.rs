@@ -47,7 +47,22 @@ pub fn shutdown_on_signal() -> io::Result<CancellationToken> {
     Ok(shutdown)
 }
 
-struct Signals {
+/// Listens for the signals that ask a process to stop.
+///
+/// [`shutdown_on_signal`] fits most programs. Use this in a program that must clean up whatever
+/// happens: signals are handled until it is dropped, and none exits the process.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// let mut signals = pintle::signals::Signals::listen()?;
+/// println!("stopping after {}", signals.next().await);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Signals {
     #[cfg(unix)]
     interrupt: Signal,
     #[cfg(unix)]
@@ -60,7 +75,16 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    /// Installs the handlers. Signals are handled from the moment this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a handler cannot be installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    pub fn listen() -> io::Result<Self> {
         Ok(Self {
             #[cfg(unix)]
             interrupt: signal(SignalKind::interrupt())?,
@@ -88,8 +112,13 @@ impl Signals {
         std::process::exit(1);
     }
 
+    /// Waits for a signal and returns its name. See [`shutdown_on_signal`] for which signals count.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a signal that arrives later is returned by the next call.
     #[cfg(unix)]
-    async fn next(&mut self) -> &'static str {
+    pub async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -104,8 +133,13 @@ impl Signals {
         }
     }
 
+    /// Waits for Ctrl-C and returns its name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a signal that arrives later is returned by the next call.
     #[cfg(windows)]
-    async fn next(&mut self) -> &'static str {
+    pub async fn next(&mut self) -> &'static str {
         self.interrupt.recv().await;
         "Ctrl-C"
     }

@@ -16,31 +16,7 @@ use super::{
     lister::Lister,
     store::Store,
 };
-use crate::object::{Fields, InvalidPointer, Kind, Object, ObjectKey, Pointer};
-
-/// Why an index cannot be added.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IndexError {
-    /// An index with that name already exists; it is unchanged.
-    #[error("index {name:?} already exists")]
-    Duplicate {
-        /// The name of the index.
-        name: String,
-    },
-    /// The field path is invalid.
-    #[error(transparent)]
-    InvalidPointer(#[from] InvalidPointer),
-    /// The informer has stopped, so its cache no longer changes.
-    #[error("cannot add index {name:?}: the informer has stopped")]
-    Stopped {
-        /// The name of the index.
-        name: String,
-    },
-}
-
-/// How many existing objects a new index adds per lock.
-const BACKFILL: usize = 1024;
+use crate::object::{Fields, Kind, Object, ObjectKey};
 
 /// The local copy of the objects of one kind, by key, by namespace and by user-defined indexes.
 ///
@@ -61,16 +37,16 @@ const BACKFILL: usize = 1024;
 /// assert_eq!(pods.lister().by_index("node", "worker-1").unwrap().len(), 1);
 /// ```
 pub struct Indexer<K: Kind> {
-    shared: Arc<Shared<K>>,
+    pub(super) shared: Arc<Shared<K>>,
 }
 
 pub(super) struct Shared<K> {
-    state: RwLock<State<K>>,
+    pub(super) state: RwLock<State<K>>,
     /// The caches that this one replaces once it is filled.
     predecessors: Mutex<Vec<Weak<Shared<K>>>>,
     /// The fields that the objects' reader locates; `None` without a reader.
-    fields: Option<Fields>,
-    unindexed: AtomicU64,
+    pub(super) fields: Option<Fields>,
+    pub(super) unindexed: AtomicU64,
     /// Notified on every change.
     changed: Arc<Notify>,
 }
@@ -78,19 +54,19 @@ pub(super) struct Shared<K> {
 pub(super) struct State<K> {
     pub(super) store: Store<K>,
     /// Only ever grows; `store` has an index for each.
-    definitions: Arc<Vec<Arc<Definition<K>>>>,
+    pub(super) definitions: Arc<Vec<Arc<Definition<K>>>>,
     /// One per definition.
-    indices: Vec<IndexState>,
+    pub(super) indices: Vec<IndexState>,
     /// The cache that has replaced this one and to which reads are forwarded.
     successor: Option<Arc<Shared<K>>>,
 }
 
 #[derive(Clone, Copy)]
-struct IndexState {
+pub(super) struct IndexState {
     /// Whether it also covers the objects that existed before it.
-    ready: bool,
+    pub(super) ready: bool,
     /// Whether it was inherited from a predecessor, and can therefore be redefined.
-    inherited: bool,
+    pub(super) inherited: bool,
 }
 
 impl<K> State<K> {
@@ -203,131 +179,6 @@ impl<K: Kind> Indexer<K> {
             .read(|state| state.store.get(namespace, name).cloned())
     }
 
-    /// Indexes objects by the field at `path`, a JSON pointer such as `/spec/nodeName`.
-    ///
-    /// The field is located when the object is read, so nothing is decoded. Numbers and booleans
-    /// are indexed as written, and each scalar of an array is a value. Objects without the field
-    /// are not in the index. Existing objects are indexed before this returns.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the name is taken or the path is invalid.
-    pub fn index_field(&self, name: &str, path: &str) -> Result<(), IndexError> {
-        let extract = self.extract_field(path.parse()?);
-        self.add_index(name, extract, false)
-    }
-
-    fn extract_field(&self, pointer: Pointer) -> Extract<K> {
-        let fields = self.shared.fields.as_ref();
-        let id = fields.map(|fields| fields.add(pointer.clone()));
-        Extract::Field(id, pointer)
-    }
-
-    /// Indexes objects by the values that a function returns for their header, such as the
-    /// controller owner or a label.
-    ///
-    /// Nothing is decoded. If `values` panics, the object is left out of the index, counted in
-    /// [`unindexed`](Self::unindexed) and logged.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the name is taken.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use k8s_openapi::api::core::v1::Pod;
-    /// use pintle::cache::{Indexer, Object};
-    ///
-    /// let pods = Indexer::<Pod>::new();
-    /// let owner = |pod: &Object<Pod>| {
-    ///     pod.controller_owner().map(|owner| owner.uid().to_owned()).into_iter().collect()
-    /// };
-    /// pods.index_header("owner", owner).unwrap();
-    /// assert!(pods.lister().by_index("owner", "some-uid").unwrap().is_empty());
-    /// ```
-    pub fn index_header<F>(&self, name: &str, values: F) -> Result<(), IndexError>
-    where
-        F: Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
-    {
-        self.add_index(name, Extract::Header(Arc::new(values)), false)
-    }
-
-    /// Indexes objects by the values that a function returns for the typed object.
-    ///
-    /// Every object is decoded once on arrival; [`index_field`](Self::index_field) costs less. If
-    /// an object cannot be decoded or `values` panics, it is left out of the index, counted in
-    /// [`unindexed`](Self::unindexed) and logged.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the name is taken.
-    pub fn index_by<F>(&self, name: &str, values: F) -> Result<(), IndexError>
-    where
-        F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
-    {
-        self.add_index(name, Extract::By(Arc::new(values)), false)
-    }
-
-    /// Returns how many times an object was left out of an index because its values could not be
-    /// computed.
-    pub fn unindexed(&self) -> u64 {
-        self.shared.unindexed.load(Ordering::Relaxed)
-    }
-
-    /// Adds the definition first, so that every later write is indexed. Then indexes, in batches,
-    /// the objects that existed before and have not been written since.
-    fn add_index(
-        &self,
-        name: &str,
-        extract: Extract<K>,
-        inherited: bool,
-    ) -> Result<(), IndexError> {
-        let definition = Arc::new(Definition {
-            name: name.into(),
-            extract,
-        });
-        let (number, existing) = {
-            let mut state = self.shared.state.write();
-            let mut known = state.definitions.iter().zip(&state.indices);
-            if known.any(|(known, index)| &*known.name == name && !index.inherited) {
-                return Err(IndexError::Duplicate {
-                    name: name.to_owned(),
-                });
-            }
-            Arc::make_mut(&mut state.definitions).push(definition.clone());
-            state.indices.push(IndexState {
-                ready: false,
-                inherited,
-            });
-            state.store.add_index();
-            let existing: Vec<Object<K>> = state.store.iter().cloned().collect();
-            (state.indices.len() - 1, existing)
-        };
-        for objects in existing.chunks(BACKFILL) {
-            let values: Vec<_> = objects
-                .iter()
-                .map(|o| self.values(&definition, o))
-                .collect();
-            let mut state = self.shared.state.write();
-            for (object, values) in objects.iter().zip(&values) {
-                state.store.index_if_current(number, object, values);
-            }
-        }
-        let mut state = self.shared.state.write();
-        let replaced = state.index(name);
-        state.indices[number].ready = true;
-        if let Some(replaced) = replaced {
-            state.indices[replaced].ready = false;
-            Arc::make_mut(&mut state.definitions)[replaced] = Arc::new(Definition {
-                name: name.into(),
-                extract: Extract::Retired,
-            });
-            state.store.clear_index(replaced);
-        }
-        Ok(())
-    }
-
     /// Prepares to replace `before`, with the same indexes, which can be redefined.
     pub(crate) fn succeed(&self, before: &Self) {
         let mut all: Vec<_> = before.shared.predecessors.lock().clone();
@@ -362,7 +213,7 @@ impl<K: Kind> Indexer<K> {
         contents
     }
 
-    fn values(&self, definition: &Definition<K>, object: &Object<K>) -> Values {
+    pub(super) fn values(&self, definition: &Definition<K>, object: &Object<K>) -> Values {
         definition.values(object).unwrap_or_else(|unindexed| {
             self.shared.unindexed.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(

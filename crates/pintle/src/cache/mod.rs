@@ -5,6 +5,7 @@
 //! [`Object`]s, and a [`Lister`] reads them. Every read sees one consistent state: a relist replaces
 //! all objects at once.
 
+mod add_index;
 mod index;
 mod indexer;
 mod label_sets;
@@ -15,14 +16,16 @@ mod version;
 
 pub(crate) use self::indexer::{Replaced, Write};
 pub use self::{
-    indexer::{IndexError, Indexer},
+    add_index::IndexError,
+    indexer::Indexer,
     lister::{Lister, NamespaceLister, UnknownIndex},
     selector::{InvalidSelector, Selector},
     version::{OpaqueVersion, compare_versions},
 };
+pub use crate::BoxError;
 pub use crate::object::{
-    BoxError, DecodeError, InvalidKey, InvalidPointer, Kind, Labels, Object, ObjectKey, OwnerRef,
-    ReadError, Reader,
+    DecodeError, InvalidKey, InvalidPointer, Kind, Labels, Object, ObjectKey, OwnerRef, ReadError,
+    Reader,
 };
 
 #[cfg(test)]

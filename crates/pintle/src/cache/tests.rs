@@ -26,7 +26,7 @@ fn data_value(thing: &Thing) -> Vec<String> {
         .collect()
 }
 
-/// Proves cache/snapshot-reads, cache/index-updates.
+/// Proves cache/snapshot-reads, cache/indexes.
 #[test]
 fn objects_are_found_by_key() {
     let things = Indexer::<Thing>::new();
@@ -47,7 +47,7 @@ fn objects_are_found_by_key() {
     assert_eq!((lister.len(), lister.is_empty()), (1, false));
 }
 
-/// Proves cache/namespace-index, cache/index-misses.
+/// Proves cache/indexes.
 #[test]
 fn namespace_lister_sees_only_its_namespace() {
     let things = Indexer::<Thing>::new();
@@ -114,7 +114,7 @@ fn selector_matches_labels() {
     assert!(lister.list_matching(&Selector::nothing()).is_empty());
 }
 
-/// Proves cache/index-functions, cache/add-index-later, cache/index-misses.
+/// Proves cache/indexes.
 #[test]
 fn index_can_be_added_before_or_after_the_objects() {
     let things = Indexer::<Thing>::new();
@@ -168,7 +168,7 @@ fn index_can_be_added_before_or_after_the_objects() {
     }
 }
 
-/// Proves cache/index-functions.
+/// Proves cache/indexes.
 #[test]
 fn object_is_left_out_if_its_index_function_panics() {
     let things = Indexer::<Thing>::new();
@@ -247,7 +247,7 @@ fn skimmed_fields_agree_with_a_search() {
     assert_eq!(skimmed.lister().index_values("name"), ["a"]);
 }
 
-/// Proves cache/replace-atomic, fifo/batches, cache/version.
+/// Proves cache/snapshot-reads, fifo/batches, cache/version.
 #[test]
 fn replace_sets_contents_and_version() {
     let things = Indexer::<Thing>::new();
@@ -279,7 +279,7 @@ fn replace_sets_contents_and_version() {
     );
 }
 
-/// Proves cache/snapshot-reads, cache/replace-atomic.
+/// Proves cache/snapshot-reads.
 #[test]
 fn readers_never_see_a_half_replaced_cache() {
     let things = Indexer::<Thing>::new();
@@ -316,7 +316,7 @@ fn readers_never_see_a_half_replaced_cache() {
     });
 }
 
-/// Proves cache/add-index-later.
+/// Proves cache/indexes.
 #[test]
 fn index_added_during_writes_misses_nothing() {
     let things = Indexer::<Thing>::new();
@@ -347,7 +347,7 @@ fn index_added_during_writes_misses_nothing() {
     }
 }
 
-/// Proves cache/index-updates, cache/index-misses.
+/// Proves cache/indexes.
 #[test]
 fn object_with_many_values_is_found_under_each() {
     let things = Indexer::<Thing>::new();
@@ -379,7 +379,7 @@ fn object_with_many_values_is_found_under_each() {
     assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
 }
 
-/// Proves cache/label-selectors, cache/namespace-index.
+/// Proves cache/label-selectors, cache/indexes.
 #[test]
 fn selector_in_a_namespace_matches_only_there() {
     let things = Indexer::<Thing>::new();
@@ -430,7 +430,7 @@ fn batch_reports_replaced_objects_and_sets_version() {
     assert_eq!(things.get(Some("n"), "b").unwrap().resource_version(), "3");
 }
 
-/// Proves cache/replace-atomic.
+/// Proves cache/snapshot-reads.
 #[test]
 fn swap_reports_deleted_and_replaced_objects() {
     let things = Indexer::<Thing>::new();
@@ -463,7 +463,7 @@ fn swap_reports_deleted_and_replaced_objects() {
     );
 }
 
-/// Proves cache/add-index-later.
+/// Proves cache/indexes.
 #[test]
 fn writes_prepared_before_a_new_index_are_returned() {
     let things = Indexer::<Thing>::new();
@@ -507,7 +507,7 @@ fn replaced_cache_drops_late_writes() {
     assert_eq!(old.lister().index_values("value"), ["y"]);
 }
 
-/// Proves cache/add-index-later.
+/// Proves cache/indexes.
 #[test]
 fn new_index_covers_more_objects_than_one_batch() {
     let things = Indexer::<Thing>::new();

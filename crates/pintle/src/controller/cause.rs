@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// A cause as people read it: `Deployment updated`.
+/// A human-readable cause: `Deployment updated`.
 pub(super) struct Described<'a> {
     pub(super) cause: Cause,
     /// The names of the watched kinds.

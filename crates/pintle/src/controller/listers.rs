@@ -133,8 +133,7 @@ impl Listers {
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`: a change to such an object would wake no
-    /// key, and its cache might still be empty.
+    /// [`NotWatched`] if the controller does not watch `K`: a change to such an object would enqueue nothing, and its cache might still be empty.
     pub fn get<K: Watchable>(&self) -> Result<Lister<K>, NotWatched> {
         self.of(&K::DynamicType::default())
     }

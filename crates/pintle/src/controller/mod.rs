@@ -26,7 +26,7 @@
 //! # By object or by key
 //!
 //! [`run`](Controller::run) calls the function with the object and is what most controllers want.
-//! [`run_by_key`](Controller::run_by_key) calls it with the key, also when the object is gone, for
+//! [`run_by_key`](Controller::run_by_key) calls it with the key, even when the object is gone, for
 //! controllers that have to see deletions. For a [`Manager`](crate::manager::Manager), which runs
 //! several controllers, use [`build`](Controller::build) and [`build_by_key`](Controller::build_by_key)
 //! instead.
@@ -82,6 +82,7 @@ mod error;
 mod events;
 mod listers;
 mod metrics;
+mod opened;
 mod own_writes;
 mod predicate;
 mod primary;
@@ -93,10 +94,10 @@ mod settings;
 mod status;
 mod trigger;
 mod wakes;
+mod watches;
 mod worker;
 mod writes;
 
-pub(crate) use self::built::{Defaults, Opened, Term};
 pub use self::{
     action::{Action, ErrorAction},
     apply::{Applied, Apply, ApplyError, ApplyOwned},
@@ -113,6 +114,10 @@ pub use self::{
     primary::Primary,
     run::{ControllerError, StopReason, Stopped},
     writes::Writes,
+};
+pub(crate) use self::{
+    built::Defaults,
+    opened::{Opened, Term},
 };
 use crate::cache::Kind;
 

@@ -17,7 +17,7 @@ use crate::{
 pub enum ControllerError {
     /// A cache was not filled in time.
     #[error(
-        "controller {controller}: the cache of {kind} was not filled within {waited:?}{}",
+        "controller {controller}: cache of {kind} did not sync within {waited:?}{}",
         because(.cause.as_ref())
     )]
     NotSynced {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
-    /// Sets how many keys are reconciled at once. Default: 1.
+    /// Sets how many keys are reconciled concurrently. Default: 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers.max(1);
         self

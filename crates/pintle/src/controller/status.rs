@@ -222,7 +222,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         if K::metadata_api() {
             // The metadata does not include the status, so the patch would replace every list.
             return Err(invalid(
-                "cannot write the status of an object of which only the metadata is known",
+                "cannot write the status: only the metadata of the object is cached",
             ));
         }
         let Some(changes) = changes(before, after) else {

@@ -6,7 +6,7 @@
 //! terms.
 //!
 //! The queue holds each key once, so a stream that names objects of the controller's own cache can
-//! always be read, also on a standby, whose queue holds all of them. A stream may name any other key,
+//! always be read, even on a standby, whose queue holds all of them. A stream may name any other key,
 //! though. After each thousand keys, its task stops reading while the queue holds many more keys than
 //! the cache holds objects, so that a bounded channel behind the stream fills up and slows its senders
 //! down.
@@ -132,10 +132,11 @@ async fn add_keys(
                 return;
             }
             Err(panic) => {
-                let panicked = panic_message(&*panic);
+                let error = panic_message(&*panic);
                 tracing::error!(
                     controller,
-                    "external source {panicked}; continuing without it"
+                    error,
+                    "external source failed; continuing without it"
                 );
                 return;
             }

@@ -196,7 +196,7 @@ impl Workers {
             };
             let caught_up = own_writes.seen(item.key());
             let waited = tokio::select! {
-                biased; // A shutdown releases the key at once.
+                biased; // Check for shutdown first, so a parked key is released immediately.
                 () = shutdown.cancelled() => Ok(()),
                 waited = timeout(bound, caught_up) => waited,
             };
@@ -327,7 +327,7 @@ impl Workers {
         None
     }
 
-    /// Retries a key with back-off. Logs a new failure at once and repeats of it at a falling rate:
+    /// Retries a key with back-off. Logs a new failure immediately and its repeats at a decreasing rate:
     /// the first retries are only milliseconds apart.
     fn retry(&self, level: Level, item: Item<ObjectKey>, error: &str, what: &str) {
         let key = item.key().clone();

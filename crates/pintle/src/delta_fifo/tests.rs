@@ -34,7 +34,7 @@ async fn pop(fifo: &DeltaFifo<Thing>) -> Result<(Vec<String>, bool), Closed> {
     fifo.pop(|deltas| (entries(&deltas), deltas.initial)).await
 }
 
-/// Proves fifo/entries, fifo/order, fifo/batches.
+/// Proves fifo/entries, fifo/batches.
 #[tokio::test]
 async fn entries_keep_their_order_and_lists_are_not_batched() {
     let fifo = DeltaFifo::new();
@@ -69,7 +69,7 @@ async fn entries_keep_their_order_and_lists_are_not_batched() {
     assert_eq!((fifo.len(), fifo.is_empty()), (0, true));
 }
 
-/// Proves fifo/entries, fifo/order.
+/// Proves fifo/entries.
 #[tokio::test(start_paused = true)]
 async fn fifo_implements_the_reflector_sink() {
     async fn read(sink: &impl Sink<Thing>) {
@@ -107,7 +107,7 @@ async fn fifo_implements_the_reflector_sink() {
     assert!(full.await.is_err(), "the reflector has to pause");
 }
 
-/// Proves fifo/batches, fifo/bounded.
+/// Proves fifo/batches.
 #[test]
 fn memory_of_a_large_backlog_is_freed() {
     let mut state = State::<Thing>::new(BOUND);
@@ -140,7 +140,7 @@ async fn batches_have_at_most_a_thousand_entries() {
     assert_eq!(pop(&fifo).await.unwrap().0.len(), 500);
 }
 
-/// Proves fifo/has-synced.
+/// Proves informer/has-synced.
 #[tokio::test]
 async fn fifo_syncs_when_the_first_list_is_processed() {
     for items in [vec![], vec![object("n/a", "u", 1, "x")]] {
@@ -212,7 +212,7 @@ async fn close_wakes_a_paused_reflector() {
     ended.expect("still paused").unwrap();
 }
 
-/// Proves fifo/has-synced.
+/// Proves informer/has-synced.
 #[tokio::test(start_paused = true)]
 async fn synced_changes_once() {
     let fifo = DeltaFifo::new();
@@ -227,7 +227,7 @@ async fn synced_changes_once() {
     assert!(!synced.has_changed().unwrap());
 }
 
-/// Proves fifo/bounded.
+/// Proves fifo/batches.
 #[tokio::test(start_paused = true)]
 async fn reflector_pauses_at_two_thousand_pending_entries() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());

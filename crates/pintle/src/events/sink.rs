@@ -20,7 +20,7 @@ use serde::{
 };
 use serde_json::Value;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::BoxError;
 
 /// Stores events of one API's type `E` (`core/v1` or `events.k8s.io/v1`).
 ///

@@ -15,21 +15,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     health::NotSynced,
     input::WatchInput,
-    registry::{Entry, Identity, Registry, Settings},
+    registry::{Entry, Identity, Parts, Registry, Settings},
     shared_informer::SharedInformer,
 };
 use crate::{
+    BoxError,
     clock::Rng,
     metrics::Metrics,
-    object::{BoxError, Kind, panic_message},
+    object::{Kind, panic_message},
     source::ListOptions,
 };
 
 /// Builds informers, each only once, and runs them.
 ///
 /// `InformerFactory` is a handle; clones refer to the same factory. Each [`WatchInput`] has one
-/// informer: one list and one watch, however many controllers use it. Once the factory has started, an informer runs from the moment it is
-/// requested. It stops when the last handle, lister, registration and stream of it is dropped.
+/// informer: one list and one watch, however many controllers use it. Once the factory has started,
+/// an informer runs from the moment it is requested. It stops when the last handle, lister, registration and stream of it is dropped.
 ///
 /// # Restarting
 /// After the token of an earlier [`start`](Self::start) was cancelled, the factory can be started
@@ -186,6 +187,52 @@ impl InformerFactory {
         self.informer_from(&WatchInput::of(kind.clone()))
     }
 
+    /// Returns the informer of `input`. Equal inputs return the same informer; see the
+    /// [module](super#what-is-watched) for what counts as the same.
+    ///
+    /// A stopped informer is replaced by a new one, and its listers follow. A factory that was shut
+    /// down returns only stopped informers.
+    ///
+    /// ```no_run
+    /// # fn example(informers: pintle::informer::InformerFactory) {
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use pintle::informer::WatchInput;
+    ///
+    /// let web = WatchInput::<Pod>::new().namespace("shop").labels("app=web");
+    /// println!("{} web servers", informers.informer_from(&web).lister().len());
+    /// # }
+    /// ```
+    pub fn informer_from<K: Kind>(&self, input: &WatchInput<K>) -> SharedInformer<K> {
+        let mut state = self.shared.state.lock();
+        let identity = input.identity(state.settings.namespace.as_deref());
+        let mut before = None;
+        if let Some(entry) = state.entries.get(&identity)
+            && let Some(usage) = entry.usage.upgrade()
+            && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
+        {
+            let (processor, runner) = (parts.processor.clone(), parts.runner.clone());
+            if state.shut_down || !entry.is_over() {
+                return SharedInformer {
+                    processor,
+                    runner,
+                    usage,
+                };
+            }
+            before = Some((processor, usage));
+        }
+        let make = state.settings.make(self.client(), input, &identity);
+        let informer = match before {
+            Some((processor, usage)) => make().succeed(&processor, usage),
+            None => make(),
+        };
+        if state.shut_down {
+            informer.processor.stop();
+        }
+        state.put(identity.clone(), Entry::new(&informer, Some(make)));
+        self.start_if_running(&mut state, &identity);
+        informer
+    }
+
     /// Returns the identity of the informer of `input`.
     pub(crate) fn identity<K: Kind>(&self, input: &WatchInput<K>) -> Identity {
         let namespace = self.shared.state.lock().settings.namespace.clone();
@@ -205,7 +252,7 @@ impl InformerFactory {
 
     /// Starts the informers requested so far; those requested later start automatically.
     ///
-    /// Returns at once. Calling it again starts nothing twice; an informer stops with the token of
+    /// Returns immediately. Calling it again starts nothing twice; an informer stops with the token of
     /// the call that started it. Informers that have stopped since and are still in use are replaced
     /// by new ones, except [adopted](Self::adopt) ones. After [`shutdown`](Self::shutdown) this does
     /// nothing.
@@ -264,12 +311,13 @@ impl InformerFactory {
             async move {
                 let ran = AssertUnwindSafe(run_while_used(run, &unused, &stop)).catch_unwind();
                 if let Err(panic) = ran.await {
-                    let (informer, panicked) = (runner.describe(), panic_message(&*panic));
+                    let (informer, error) = (runner.describe(), panic_message(&*panic));
                     tracing::error!(
                         informer,
-                        "informer {panicked}; its cache is no longer updated"
+                        error,
+                        "informer failed; its cache is no longer updated"
                     );
-                    let _ = runner.panic.set(panicked);
+                    let _ = runner.panic.set(error);
                 }
                 if let Some(shared) = shared.upgrade() {
                     shared.state.lock().remove_unused(&identity, &runner);

@@ -204,8 +204,13 @@ impl<K> Handler<K> {
     fn panicked(&self, code: &'static str, panic: &(dyn std::any::Any + Send)) {
         self.state.lock().panics += 1;
         self.metrics.panicked();
-        let panic = panic_message(panic);
-        tracing::error!(handler = self.name, "{code} {panic}; continuing");
+        let error = panic_message(panic);
+        tracing::error!(
+            handler = self.name,
+            code,
+            error,
+            "user code failed; continuing"
+        );
     }
 
     /// Returns the number of waiting events if it is large.
@@ -220,7 +225,7 @@ impl<K> Handler<K> {
                 handler = self.name,
                 waiting,
                 ?took,
-                "handler is slow; its events queue up"
+                "handler is slow; buffering its events"
             );
         }
     }

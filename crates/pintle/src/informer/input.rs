@@ -14,7 +14,8 @@ use super::{
     registry::{Identity, NamespaceSet, Transform},
 };
 use crate::{
-    object::{BoxError, Kind},
+    BoxError,
+    object::Kind,
     source::{KindScope, Scope},
 };
 

@@ -16,7 +16,7 @@
 //! - namespaces and selectors, by their text,
 //! - the form: the Rust type, the name of the transform, eager decoding, kept `managedFields`.
 //!
-//! A `Pod`, its metadata and a struct with a few of its fields are three forms of one kind and thus
+//! A `Pod`, its metadata and a struct with a few of its fields are three forms of one kind, hence
 //! three informers; nothing is shared between them. Within one form everything is: the objects, the
 //! indexes and the connection.
 //!
@@ -35,7 +35,7 @@
 //!   [coalescing](HandlerBuilder::coalesce_beyond).
 //! - A deletion always carries the key and the last known state, and says whether the final state
 //!   was seen.
-//! - Dropping a [`Registration`] removes its handler at once.
+//! - Dropping a [`Registration`] removes its handler immediately.
 //!
 //! # Slow handlers
 //! A handler that cannot keep up exerts no back-pressure: its events queue in its own buffer, which
@@ -63,13 +63,13 @@ mod handler;
 #[cfg_attr(not(feature = "probes"), allow(dead_code))]
 mod health;
 mod input;
-mod maker;
 mod metrics;
 mod multi_namespace;
 mod namespaces;
 mod processor;
 mod registration;
 mod registry;
+mod relist;
 mod shared_informer;
 
 #[cfg(feature = "probes")]

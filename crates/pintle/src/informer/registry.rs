@@ -1,4 +1,4 @@
-//! The informers that a factory has built, by identity.
+//! The informers that a factory has built, by identity, and how it builds them.
 
 use std::{
     any::{Any, TypeId},
@@ -8,20 +8,24 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use kube::Client;
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    builder::InformerBuilder,
     health::Dead,
+    input::WatchInput,
     processor::Processor,
     shared_informer::{self, Runner, SharedInformer, Usage},
 };
 use crate::{
+    BoxError,
     clock::Rng,
     metrics::Metrics,
-    object::{BoxError, Kind},
-    source::{ListOptions, Scope},
+    object::{Kind, Reader},
+    source::{KindScope, KubeSource, ListOptions, Scope},
 };
 
 pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
@@ -82,6 +86,76 @@ pub(super) struct Settings {
     pub(super) metrics: Metrics,
     pub(super) rng: Rng,
     pub(super) name: String,
+}
+
+impl Settings {
+    /// Returns the function that builds the informer of an input.
+    pub(super) fn make<K: Kind>(
+        &self,
+        client: &Client,
+        input: &WatchInput<K>,
+        identity: &Identity,
+    ) -> Make<K> {
+        let (settings, identity, scope) = (self.clone(), identity.clone(), identity.scope.clone());
+        let dynamic = KindScope::of::<K>() == KindScope::Dynamic;
+        let (cluster, kind) = (input.in_cluster().cloned(), input.kind().clone());
+        let client = cluster
+            .as_ref()
+            .map_or(client, |cluster| &cluster.client)
+            .clone();
+        let tweak = settings.tweak.clone();
+        let source = move |scope: Scope, look_up_scope: bool| {
+            let mut source = KubeSource::<K>::dynamic(client.clone(), &kind, scope);
+            if look_up_scope {
+                source = source.look_up_scope(&kind);
+            }
+            if let Some(cluster) = &cluster {
+                source = source.in_cluster(&cluster.name);
+            }
+            if let Some(tweak) = tweak.clone() {
+                source = source.tweak_list_options(move |options| tweak(options));
+            }
+            source
+        };
+        let transform = input.transform_function().or(settings.transform.clone());
+        let of = (identity.api_version.clone(), identity.kind.clone());
+        let resync = settings.resync_of.get(&of).copied().or(settings.resync);
+        let name = match &identity.cluster {
+            Some(cluster) if settings.name.is_empty() => cluster.clone(),
+            Some(cluster) => format!("{}/{cluster}", settings.name),
+            None => settings.name.clone(),
+        };
+        let configure = move |source: KubeSource<K>| -> InformerBuilder<K, KubeSource<K>> {
+            let mut reader = Reader::new()
+                .eager(identity.eager)
+                .keep_managed_fields(identity.keep_managed_fields);
+            if dynamic && !K::metadata_api() {
+                reader = reader.name_kind(&of.0, &of.1);
+            }
+            if let Some(transform) = transform.clone() {
+                reader = reader.transform(move |value| transform(value));
+            }
+            SharedInformer::builder(source)
+                .reader(reader)
+                .resync(resync.unwrap_or_default())
+                .name(name.clone())
+                .metrics(settings.metrics.clone())
+                .rng(settings.rng.clone())
+        };
+        let Some(namespaces) = input.several() else {
+            let look_up_scope = dynamic && scope.in_namespace().is_some();
+            let source = source(scope, look_up_scope);
+            return Arc::new(move || configure(source.clone()).build());
+        };
+        let source = Arc::new(source);
+        Arc::new(move || {
+            let (of_scope, of_one) = (scope.clone(), source.clone());
+            let member = move |namespace: &str| of_one(of_scope.clone().in_one(namespace), false);
+            // The source that describes the kind for all namespaces.
+            let any = source(scope.clone(), false);
+            configure(any).build_for_namespaces(namespaces.clone(), Box::new(member))
+        })
+    }
 }
 
 /// The identity of an informer: inputs with equal identities share one.

@@ -365,7 +365,7 @@ pub(super) async fn pump<K: Kind>(
                 count,
                 depth,
                 ?took,
-                "applying changes to the cache is slow"
+                "slow cache update; the reflector may fall behind"
             );
         }
     }

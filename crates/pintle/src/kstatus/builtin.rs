@@ -1,4 +1,4 @@
-//! The rules of built-in kinds, as kstatus has them.
+//! kstatus' rules for built-in kinds.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

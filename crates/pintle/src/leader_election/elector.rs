@@ -115,7 +115,7 @@ impl Term {
         let until = shared.until(sent);
         let number = shared.leadership.begin(sent, until);
         shared.counters.leads.set(1);
-        info!(lease = shared.leadership.lease(), identity = %shared.identity, "leading");
+        info!(lease = shared.leadership.lease(), identity = %shared.identity, "acquired the lease; leading");
         let (ended, resign) = (shutdown.child_token(), CancellationToken::new());
         let renewal = Renewal {
             transitions: lock.transitions(),
@@ -164,7 +164,7 @@ impl Term {
         self.transitions
     }
 
-    /// Ends the term and releases the Lease, so that another replica can take over at once.
+    /// Ends the term and releases the Lease, so that another replica can take over immediately.
     ///
     /// Call it when the term's work has stopped: from now on writes of gated clients are refused.
     /// Waits at most one renew deadline for the API server. A term that was lost is not released.
@@ -229,7 +229,7 @@ impl Renewal {
             warn!(lease, %identity, %why, "lost the lease; no longer leading");
         } else if self.abandoned.load(Ordering::Relaxed) {
             self.lock.claiming = false;
-            info!(lease, %identity, "ended the term; the lease expires");
+            info!(lease, %identity, "ended the term; leaving the lease to expire");
         } else {
             info!(lease, %identity, "resigned; releasing the lease");
             self.lock.release_quietly().await;

@@ -14,10 +14,10 @@ use super::{Leadership, leadership::State};
 #[non_exhaustive]
 pub enum NotLeading {
     /// The write was not sent.
-    #[error("this replica does not lead; the write was not sent")]
+    #[error("not the leader; write not sent")]
     NotSent,
     /// The term ended while the write was in flight. The API server may have executed it.
-    #[error("this replica's term ended during the write; it may have been executed")]
+    #[error("lost leadership during the write; it may have been executed")]
     Cancelled,
 }
 
@@ -88,7 +88,7 @@ impl Leadership {
     }
 }
 
-/// Resolves when the term `number` is over, by the clock or because the elector ended it.
+/// Resolves when the term `number` ends, by the clock or because the elector ended it.
 async fn end_of(number: u64, states: &mut watch::Receiver<State>) {
     loop {
         let standing = states.borrow_and_update().standing(Instant::now());

@@ -35,7 +35,7 @@ pub(super) struct Shared {
 pub(super) enum Failure {
     #[error("{0}")]
     Refused(#[from] kube::Error),
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
 }
 
@@ -92,7 +92,7 @@ impl Lock {
                     failures = 0;
                     self.wait_until_free(until).await;
                 }
-                // Another replica was faster. Wait for its Lease at once: a candidate that pauses
+                // Another replica was faster. Wait for its Lease right away: a candidate that pauses
                 // first would miss a release in the meantime.
                 Err(error) if error.is_conflict() && failures == 0 => failures = 1,
                 Err(error) => {
@@ -225,7 +225,7 @@ impl Lock {
 
     /// Waits until the Lease, held until `until` as far as is known, may be free.
     ///
-    /// Follows the Lease by a watch, so that a release is seen at once. A watch that lags or fails
+    /// Follows the Lease by a watch, so that a release is seen immediately. A watch that lags or fails
     /// can only delay this replica: every attempt begins with a read.
     async fn wait_until_free(&mut self, mut until: Instant) {
         let shared = Arc::clone(&self.shared);

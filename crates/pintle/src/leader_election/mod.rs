@@ -6,7 +6,7 @@
 //! or has not changed it for a whole [lease duration](LeaderElection::lease_duration).
 //!
 //! ```text
-//!              acquired                     resigned: released, taken over at once
+//!              acquired                     resigned: released, taken over immediately
 //! candidate ─────────────► leader (a Term) ─┤
 //!     ▲                                     lost: not renewed within the renew deadline,
 //!     └──────────── acquire again ────────  or another replica holds the Lease
@@ -40,7 +40,7 @@
 //! - a write is in flight when its term is lost, and the network or the API server delays it by
 //!   more than the difference between lease duration and renew deadline. Cancelling it does not
 //!   recall it;
-//! - a term is resigned while a write is in flight: the Lease is free at once, so there is no time
+//! - a term is resigned while a write is in flight: the Lease is free immediately, so there is no time
 //!   left for the write to arrive. Finish the work first, then [resign](Term::resign);
 //! - the process is paused after the check and before the request leaves it, for longer than that
 //!   difference. That concerns the requests that have just passed the gate, and no later ones;
@@ -131,7 +131,7 @@ pub struct LeaderElection {
 #[non_exhaustive]
 pub enum InvalidElection {
     /// The Lease has no name.
-    #[error("the Lease needs a name")]
+    #[error("Lease name must not be empty")]
     Name,
     /// An empty holder means that no replica holds the Lease.
     #[error("the identity must not be empty")]
@@ -247,7 +247,7 @@ impl LeaderElection {
         self
     }
 
-    /// Sets the registry in which the election is counted.
+    /// Sets where metrics are registered.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self

@@ -72,7 +72,7 @@ pub enum ManagerError {
     #[error("{0}")]
     NotSynced(NotSynced),
     /// Names are used in logs, metrics and events, so they must be unique.
-    #[error("two components are called {0}")]
+    #[error("duplicate component name {0:?}")]
     Duplicate(String),
     /// The manager starts only its own informers.
     #[error(

@@ -115,7 +115,7 @@ pub(super) struct Member {
 }
 
 enum MemberWork {
-    /// None once it has failed alone, so that its informers are no longer in use.
+    /// None once an isolated component has failed, so that its informers can stop.
     Controller(Mutex<Option<Arc<Opened>>>),
     Server(Run),
     Task(Run),
@@ -299,7 +299,7 @@ impl Member {
                         "component failed; the others continue"
                     );
                     self.retire();
-                    // Nothing waits for a server that has failed alone.
+                    // Nothing waits for an isolated server that has failed.
                     ready.cancel();
                     return None;
                 }
@@ -337,7 +337,7 @@ impl Member {
         match ended {
             Some(Ok(Ok(Ok(())))) => {
                 if matches!(self.work, MemberWork::Server(_)) && !shutdown.is_cancelled() {
-                    return Ended::Failed("the server ended by itself".into());
+                    return Ended::Failed("the server returned before shutdown".into());
                 }
                 Ended::Stopped(None)
             }

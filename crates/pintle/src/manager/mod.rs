@@ -172,7 +172,7 @@ impl Manager {
         self
     }
 
-    /// Runs everything until SIGTERM or Ctrl-C. A second signal ends the process at once.
+    /// Runs everything until SIGTERM or Ctrl-C. A second signal exits immediately.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ fn probes(common: &Common, control: &Arc<Control>, leaderships: &[Leadership]) -
             .report(&name, move || describe(&standing))
             .alive_check(&name, move || match stuck.lease_age() {
                 Some(age) if age > STUCK_AFTER && !stuck.is_leader() => Err(format!(
-                    "the lease was last renewed {} s ago and its elector does not respond",
+                    "the lease was last renewed {} s ago and the elector is stuck",
                     age.as_secs()
                 )),
                 _ => Ok(()),

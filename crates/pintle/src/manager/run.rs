@@ -54,7 +54,7 @@ pub(super) async fn run(
         probes.shutdown().await;
     }
     for left in &stopped.left {
-        warn!(manager = common.name, "stopped, but {left}");
+        warn!(manager = common.name, %left, "stopped with unfinished work; dropping it");
     }
     info!(manager = common.name, "stopped");
     let failure = match started {
@@ -231,7 +231,11 @@ impl Running {
             let late = format!("not ready within {:?}", common.sync_timeout);
             if server.is_isolated() {
                 let component = &server.name;
-                error!(component, error = late, "continuing without the server");
+                error!(
+                    component,
+                    error = late,
+                    "server not ready; continuing without it"
+                );
                 continue;
             }
             return Err(ManagerError::Component {

@@ -40,7 +40,7 @@ impl Stage {
                     id
                 }
                 Err(error) => {
-                    error!(%error, "task of the manager ended abnormally");
+                    error!(%error, "manager task panicked or was aborted");
                     error.id()
                 }
             };

@@ -32,7 +32,7 @@ pub use self::{
     field::InvalidPointer,
     key::{InvalidKey, ObjectKey},
     owner::OwnerRef,
-    reader::{BoxError, ReadError, Reader},
+    reader::{ReadError, Reader},
 };
 pub(crate) use self::{
     field::{FieldId, Fields, Pointer},

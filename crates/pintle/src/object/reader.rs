@@ -15,10 +15,10 @@ use super::{
     body::{Body, Identity, Skim},
     field::Fields,
 };
-use crate::json::{Literal, Malformed};
-
-/// An error of any type, as user functions return it.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::{
+    BoxError,
+    json::{Literal, Malformed},
+};
 
 type Transform = dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync;
 type Known<K> = dyn Fn(Option<&str>, &str) -> Option<Object<K>> + Send + Sync;

@@ -170,7 +170,7 @@ fn type_is_added_only_where_it_is_missing() {
     );
 }
 
-/// Proves fifo/transform-once, cache/transform-keeps-identity.
+/// Proves fifo/transform.
 #[test]
 fn transform_runs_once_and_cannot_change_the_identity() {
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));

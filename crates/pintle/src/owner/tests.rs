@@ -111,7 +111,7 @@ fn owner_without_uid_is_refused() {
     let error = set_controller(&owner, &mut child).expect_err("no UID");
     assert_eq!(
         error.to_string(),
-        "ReplicaSet shop/web cannot own anything: it is not stored"
+        "ReplicaSet shop/web cannot be an owner: it was not read from the server"
     );
     assert!(!is_controlled_by(&child, &ReplicaSet::default()));
 }

@@ -134,7 +134,7 @@ impl<T: Key> Item<T> {
     /// assert!(b.forget_and_next().is_none());
     /// # }
     /// ```
-    #[must_use = "the next key is being processed and has to be worked on"]
+    #[must_use = "the next key is already being processed"]
     pub fn forget_and_next(mut self) -> Option<Self> {
         self.shared.forget(&self.key);
         let slot = std::mem::replace(&mut self.slot, NIL);
@@ -182,7 +182,7 @@ impl<T: Key> Item<T> {
     }
 
     /// Marks the item as held without being processed, until it is [put back](Self::put_back): the
-    /// time does not count as work in the [metrics](super::QueueMetrics).
+    /// time does not count as work in the [metrics](super#metrics).
     pub fn park(&mut self) {
         self.shared.park(self.slot);
     }

@@ -15,6 +15,21 @@
 //!      │
 //!    State          state/                   a pure state machine: ready, delayed, processing
 //! ```
+//!
+//! # Metrics
+//! [`Builder::metrics`] registers a queue. Queues with the same name are added up.
+//!
+//! | metric | meaning |
+//! |---|---|
+//! | `workqueue_depth` | keys to run now |
+//! | `workqueue_adds_total` | adds that did not collapse |
+//! | `workqueue_queue_duration_seconds` | time from ready to dequeued |
+//! | `workqueue_work_duration_seconds` | time from dequeued to done, except for items that were put back |
+//! | `workqueue_unfinished_work_seconds` | total processing time of the keys being processed, without parked ones |
+//! | `workqueue_longest_running_processor_seconds` | the longest of these times |
+//! | `workqueue_retries_total` | delayed and rate-limited adds |
+//! | `workqueue_delayed` | delayed keys |
+//! | `workqueue_undecided_total` | items dropped without a result |
 
 mod item;
 #[cfg_attr(
@@ -32,6 +47,5 @@ mod work_queue;
 mod tests;
 
 pub use item::{Item, Key, Priority};
-pub use metrics::QueueMetrics;
 pub(crate) use state::Cause;
 pub use work_queue::{Builder, Left, WorkQueue};

@@ -233,7 +233,7 @@ impl<T: Key> Builder<T> {
         self
     }
 
-    /// Registers the queue's metrics; see [`QueueMetrics`].
+    /// Registers the queue's metrics; see the [module](super#metrics).
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.set());
         self

@@ -179,7 +179,7 @@ impl Rules {
         self
     }
 
-    /// Adds permissions to a resource or one of its subresources, also of a kind that is known only
+    /// Adds permissions to a resource or subresource, including one whose kind is known only
     /// at run time.
     pub fn allows<K: Resource<Scope: 'static>>(
         mut self,

@@ -20,7 +20,7 @@ fn rendered(rules: &[PolicyRule]) -> Vec<String> {
     rules.iter().map(line).collect()
 }
 
-/// Proves rbac/rules.
+/// Proves permissions/rules.
 #[test]
 fn permissions_are_merged_in_the_order_people_write_them() {
     let rules = Rules::new()
@@ -41,7 +41,7 @@ fn permissions_are_merged_in_the_order_people_write_them() {
     );
 }
 
-/// Proves rbac/rules.
+/// Proves permissions/rules.
 #[test]
 fn implied_permissions_do_not_appear() {
     let everywhere = Rules::new().writes::<ConfigMap>([Verb::Get]);
@@ -67,7 +67,7 @@ fn implied_permissions_do_not_appear() {
     );
 }
 
-/// Proves rbac/rules.
+/// Proves permissions/rules.
 #[test]
 fn cluster_scoped_kinds_stay_in_the_cluster_role() {
     let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
@@ -127,7 +127,7 @@ fn cluster_scoped_kinds_stay_in_the_cluster_role() {
     assert_eq!(objects[5]["roleRef"]["kind"], "Role");
 }
 
-/// Proves rbac/rules.
+/// Proves permissions/rules.
 #[test]
 fn lease_is_limited_to_its_name() {
     let rules = Rules::new().elects("system", "operator");
@@ -147,7 +147,7 @@ fn lease_is_limited_to_its_name() {
     assert!(Rules::new().is_empty());
 }
 
-/// Proves rbac/installations.
+/// Proves permissions/installations.
 #[test]
 fn two_installations_share_no_role() {
     let rules = Rules::new()

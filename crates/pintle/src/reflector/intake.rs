@@ -117,9 +117,9 @@ impl<K: Kind> Intake<K> {
         // A kind whose objects are all unreadable must not flood the log; metrics and status still
         // count them.
         if self.status.borrow().unreadable < WARNINGS {
-            tracing::warn!(target: "pintle::reflector", "skipping unreadable object: {unreadable}");
+            tracing::warn!(target: "pintle::reflector", error = %unreadable, "skipping unreadable object");
         } else {
-            tracing::debug!(target: "pintle::reflector", "skipping unreadable object: {unreadable}");
+            tracing::debug!(target: "pintle::reflector", error = %unreadable, "skipping unreadable object");
         }
         self.counters.unreadable.inc();
         self.status.send_modify(|status| {
@@ -135,17 +135,16 @@ impl<K: Kind> Intake<K> {
     }
 
     pub(super) fn warn_missing_marker(&self, events: u64, last_event: Instant, started: Instant) {
-        let target = &self.target;
+        let source = &self.target;
         if events == 0 {
             tracing::warn!(
-                target: "pintle::reflector",
-                "still waiting for the streaming list of {target}: no event for {:?}", started.elapsed()
+                target: "pintle::reflector", %source, elapsed = ?started.elapsed(),
+                "still waiting for the first event of the streaming list"
             );
         } else {
             tracing::warn!(
-                target: "pintle::reflector",
-                "still waiting for the end of the streaming list of {target}: last event {:?} ago",
-                last_event.elapsed()
+                target: "pintle::reflector", %source, events, last_event = ?last_event.elapsed(),
+                "still waiting for the end of the streaming list"
             );
         }
     }

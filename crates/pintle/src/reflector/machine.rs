@@ -292,7 +292,7 @@ impl Machine {
     /// Records that the watch could not be opened.
     pub(super) fn open_failed(&mut self, error: SourceError, now: Instant) -> Verdict {
         // The objects read so far stay valid, and the next watch continues from them. If its
-        // `resourceVersion` has expired by then, the server says so.
+        // `resourceVersion` has expired by then, the server responds with that error.
         let transient = match &error {
             SourceError::Transport(_) | SourceError::IdleTimeout(_) => true,
             SourceError::Api(error) => error.code >= 500 && error.retry_after.is_some(),

@@ -33,6 +33,7 @@ mod intake;
 mod machine;
 mod metrics;
 mod pager;
+mod resync;
 mod run;
 mod status;
 mod watch_list;
@@ -307,8 +308,8 @@ fn gate_value(value: &str) -> Option<bool> {
 }
 
 /// An object in a list that could not be read.
-#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unread {
     /// The object's key.
     pub key: ObjectKey,
@@ -325,12 +326,47 @@ impl Unread {
     }
 }
 
-/// Receives the objects and events that a [`Reflector`] reads, in the server's
-/// order.
+/// Receives the objects and events that a [`Reflector`] reads, in the server's order. client-go calls
+/// this a `ReflectorStore`.
 ///
-/// The delta FIFO implements it; tests record with other implementations. No method but
+/// [`DeltaFifo`](crate::delta_fifo::DeltaFifo) implements it. Implement it yourself to reflect into a
+/// store of your own, without the cache and the handlers of an informer. No method but
 /// [`ready`](Sink::ready) may block.
-#[doc(hidden)]
+///
+/// # Examples
+///
+/// ```
+/// use std::{collections::BTreeSet, sync::Mutex};
+///
+/// use pintle::cache::{Object, ObjectKey};
+/// use pintle::reflector::Sink;
+///
+/// /// The keys of all objects that exist.
+/// #[derive(Default)]
+/// struct Keys(Mutex<BTreeSet<ObjectKey>>);
+///
+/// impl<K: Send + Sync + 'static> Sink<K> for Keys {
+///     fn replace(&self, items: Vec<Object<K>>, _resource_version: &str) {
+///         *self.0.lock().unwrap() = items.iter().map(|item| item.key().clone()).collect();
+///     }
+///
+///     fn add(&self, object: Object<K>) {
+///         self.0.lock().unwrap().insert(object.key().clone());
+///     }
+///
+///     fn update(&self, _: Object<K>) {}
+///
+///     fn delete(&self, object: Object<K>) {
+///         self.0.lock().unwrap().remove(object.key());
+///     }
+///
+///     fn bookmark(&self, _resource_version: &str) {}
+///
+///     fn resync(&self) {}
+///
+///     async fn ready(&self) {}
+/// }
+/// ```
 pub trait Sink<K>: Send + Sync + 'static {
     /// Replaces all objects with those of a list at this `resourceVersion`.
     fn replace(&self, items: Vec<Object<K>>, resource_version: &str);
@@ -366,7 +402,7 @@ pub trait Sink<K>: Send + Sync + 'static {
 
     /// Waits until there is room for another entry.
     ///
-    /// The reflector waits before each entry and reads nothing from the server meanwhile, so that a
+    /// The reflector waits before each entry without reading from the server, so that a
     /// slow consumer slows the stream down instead of filling memory.
     ///
     /// # Cancel safety

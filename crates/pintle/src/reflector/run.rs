@@ -1,12 +1,12 @@
 //! The task of a reflector: performs the steps of the state machine and reports the outcomes to it.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use tokio::{
     task::consume_budget,
-    time::{Instant, Sleep, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -17,6 +17,7 @@ use super::{
     machine::{Course, End, Machine, Step, Verdict},
     metrics::Counters,
     pager::{Pager, Paging},
+    resync::Resync,
     status::{Failure, Reason},
 };
 use crate::{
@@ -65,14 +66,6 @@ pub(super) struct Open<W> {
     unordered: bool,
 }
 
-/// The resync timer, which runs during the watch phase.
-struct Resync {
-    period: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-// === impl Runner ===
-
 impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     pub(super) fn new(reflector: Reflector<K, L, S>, counters: Counters) -> Self {
         let Reflector {
@@ -101,10 +94,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             sink,
             intake,
             rng,
-            resync: resync.map(|period| Resync {
-                period,
-                timer: None,
-            }),
+            resync: resync.map(Resync::new),
             timeouts,
             verify_watch_lists: reflector.verify_watch_lists,
             watch: None,
@@ -149,7 +139,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             reason,
         });
         let Some(after) = wait else {
-            tracing::debug!(target: "pintle::reflector", "retrying immediately after {failure}");
+            tracing::debug!(target: "pintle::reflector", error = %failure, "retrying immediately");
             self.intake.status.send_modify(|status| {
                 status.lose(Instant::now());
                 status.failure = Some(failure);
@@ -182,21 +172,19 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     /// Logs a failure: the first one as a warning, repetitions at a decreasing rate.
     fn report(&mut self, failure: &Failure, after: Duration) {
         self.failing = true;
-        let text = failure.to_string();
-        let delay = after.as_secs_f64();
-        match self.failures.admit(&text, Instant::now()) {
+        let error = failure.to_string();
+        match self.failures.admit(&error, Instant::now()) {
             Some(0) => tracing::warn!(
-                target: "pintle::reflector",
-                "retrying in {delay:.1} s because {text}"
+                target: "pintle::reflector", error, retry_in = ?after,
+                "cannot list or watch; retrying"
             ),
             Some(unlogged) => tracing::warn!(
-                target: "pintle::reflector",
-                "retrying in {delay:.1} s because {text} ({unlogged} more failures since this was \
-                 last logged)"
+                target: "pintle::reflector", error, retry_in = ?after, unlogged,
+                "still cannot list or watch; retrying"
             ),
             None => tracing::debug!(
-                target: "pintle::reflector",
-                "retrying in {delay:.1} s because {text}"
+                target: "pintle::reflector", error, retry_in = ?after,
+                "cannot list or watch; retrying"
             ),
         }
     }
@@ -204,8 +192,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     /// Records that a watch is open.
     pub(super) fn watching(&mut self, from: String) {
         if std::mem::take(&mut self.failing) {
-            let target = &self.intake.target;
-            tracing::info!(target: "pintle::reflector", "recovered: watching {target}");
+            let watching = &self.intake.target;
+            tracing::info!(target: "pintle::reflector", %watching, "recovered");
         }
         self.intake.status.send_modify(|status| {
             status.failure = None;
@@ -466,7 +454,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         counters.items_per_list.observe(items.len() as f64);
         tracing::debug!(
             target: "pintle::reflector",
-            "listed {} of {} at resourceVersion {version}", items.len(), self.intake.target
+            listed = %self.intake.target, objects = items.len(), resource_version = version,
+            "listed"
         );
         self.sink.replace_with_unread(items, unread, version);
         self.intake.note_version(version);
@@ -478,7 +467,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
 
     pub(super) fn enter(&mut self, phase: Phase) {
         self.refresh_target();
-        tracing::debug!(target: "pintle::reflector", "{}: {phase}", self.intake.target);
+        tracing::debug!(target: "pintle::reflector", source = %self.intake.target, %phase, "changed phase");
         self.intake
             .status
             .send_modify(|status| status.phase = phase);
@@ -498,12 +487,10 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
 
     fn stop_resync(&mut self) {
         if let Some(resync) = &mut self.resync {
-            resync.timer = None;
+            resync.stop();
         }
     }
 }
-
-// === impl Open ===
 
 impl<W> Open<W> {
     pub(super) fn course(&self) -> Course {
@@ -511,28 +498,5 @@ impl<W> Open<W> {
             lasted: self.since.elapsed(),
             events: self.events,
         }
-    }
-}
-
-// === impl Resync ===
-
-impl Resync {
-    fn start(&mut self) {
-        let period = self.period;
-        self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
-    }
-
-    /// Waits until the next resync is due and arms the timer for the one after. Never returns if
-    /// resync is disabled.
-    async fn due(resync: &mut Option<Self>) {
-        let Some(Self {
-            period,
-            timer: Some(timer),
-        }) = resync
-        else {
-            return std::future::pending().await;
-        };
-        timer.as_mut().await;
-        timer.set(sleep(*period));
     }
 }

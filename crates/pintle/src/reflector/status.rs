@@ -194,13 +194,13 @@ pub enum Reason {
     #[error("the server closed the streaming list before its end")]
     ClosedBeforeEnd,
     /// A deletion could not be read, so only a list can show which object is gone.
-    #[error("a deletion could not be read")]
+    #[error("a DELETED event cannot be decoded")]
     UnreadableDeletion,
     /// A streaming list and a list at the same `resourceVersion` differ.
     #[error("the streaming list and a list at the same resourceVersion differ in {0}")]
     Inconsistent(ObjectKey),
     /// The server sent the same continue token twice.
-    #[error("the list does not end: the server sent the same continue token twice")]
+    #[error("the server repeated a continue token, so the list would never end")]
     CircularList,
 }
 

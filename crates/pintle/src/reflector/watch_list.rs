@@ -129,7 +129,10 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             match self.read_pages(Pager::exactly(version)).await {
                 Ok((listed, _)) => break listed,
                 Err(reason) => {
-                    tracing::debug!(target: "pintle::reflector", "cannot verify the streaming list, trying again in 1 s: {reason}");
+                    tracing::debug!(
+                        target: "pintle::reflector", error = %reason,
+                        "cannot verify the streaming list; retrying in 1 s"
+                    );
                     sleep(Duration::from_secs(1)).await;
                 }
             }

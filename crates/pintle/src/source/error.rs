@@ -4,7 +4,7 @@ use std::{error::Error as StdError, fmt, io, time::Duration};
 
 use serde::Deserialize;
 
-use crate::client::describe;
+use crate::{BoxError, client::describe};
 
 /// Why a list or a watch failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +29,6 @@ pub enum SourceError {
     #[error("cannot build the request: {0}")]
     Request(#[source] BoxError),
 }
-
-/// An error of any type.
-pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// A response body that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

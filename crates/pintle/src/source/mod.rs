@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures::Stream;
 
 pub use self::{
-    error::{ApiError, BodyError, BoxError, SourceError},
+    error::{ApiError, BodyError, SourceError},
     kube_source::{KubeSource, KubeWatch},
     options::{Extent, ListOptions, Scope, VersionMatch},
 };
@@ -31,6 +31,7 @@ pub(crate) use self::{
     kind_scope::KindScope,
     watch_body::{peek_key, peek_resource_version, peek_type, peek_uid},
 };
+pub use crate::BoxError;
 
 /// Lists the objects of one kind and watches them for changes.
 ///

@@ -22,9 +22,6 @@ use rustls::{
 
 use super::Injection;
 
-#[cfg(test)]
-mod rotation;
-
 /// How often files are checked for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
@@ -200,7 +197,7 @@ impl Certificates {
                 Ok(found) if found == *files.parsed.lock() => continue,
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read the webhook certificate; keeping the old one");
+                    tracing::warn!(%error, "failed to read the webhook certificate; keeping the current one");
                     continue;
                 }
             };
@@ -211,7 +208,7 @@ impl Certificates {
                 }
                 // The two files may have been read between their writes, so try again.
                 Err(error) => {
-                    tracing::warn!(%error, "new webhook certificate is invalid; keeping the old one");
+                    tracing::warn!(%error, "invalid webhook certificate; keeping the current one");
                     continue;
                 }
             }

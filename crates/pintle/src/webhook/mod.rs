@@ -55,6 +55,7 @@
 
 mod certificates;
 mod diff;
+mod handler;
 mod injection;
 mod metrics;
 mod review;
@@ -62,7 +63,8 @@ mod serve;
 
 pub use self::{
     certificates::{CertificateError, Certificates},
+    handler::WebhookHandler,
     injection::Injection,
     review::{Admission, Denied},
-    serve::{WebhookHandler, WebhookServer},
+    serve::WebhookServer,
 };

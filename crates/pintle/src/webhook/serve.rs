@@ -1,21 +1,15 @@
-//! The server: routes reviews to functions, over TLS or in process.
+//! The server: collects the functions that answer reviews, and serves them over TLS.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    convert::Infallible,
     fmt,
     future::Future,
-    panic::AssertUnwindSafe,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http_body_util::{BodyExt, Full, Limited};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -27,28 +21,24 @@ use tokio::{
     net::{TcpListener, TcpStream, ToSocketAddrs},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
-    time::Instant,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 
-use super::{Admission, Certificates, Denied, diff, metrics::WebhookMetrics};
+use super::{
+    Admission, Certificates, Denied, diff,
+    handler::{ANSWER_TIMEOUT, Answer, WebhookHandler},
+};
 use crate::{
     cache::BoxError,
     manager::{Component, Environment},
     metrics::Metrics,
-    object::panic_message,
 };
 
-/// The maximum size of a review, in bytes: two objects of the maximum size, plus the envelope.
-const MAX_BODY: usize = 8 * 1024 * 1024;
 /// The number of concurrent connections. For a further one, the oldest is closed once it is idle.
 const CONNECTIONS: usize = 256;
 /// How long a TLS handshake or the body of a request may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a webhook may take, if its caller does not give up earlier. No API server waits longer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often another idle connection is closed while there is no room for a new one.
 const ROOM_EVERY: Duration = Duration::from_millis(10);
 /// How often the authority in configurations is checked.
@@ -57,9 +47,6 @@ const INJECT_EVERY: Duration = Duration::from_secs(10);
 const INJECT_BACKOFF: Duration = Duration::from_millis(500);
 /// How long to wait after `accept` fails.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-
-/// Answers the `request` of a review with its `response`, or says why it cannot be decoded.
-type Answer = dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync;
 
 /// Webhooks by path. See the [module](super).
 #[derive(Clone, Default)]
@@ -179,7 +166,7 @@ impl WebhookServer {
         self
     }
 
-    /// Sets where requests are counted. A manager sets its own.
+    /// Sets where metrics are registered. A manager overrides this.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self
@@ -196,7 +183,7 @@ impl WebhookServer {
     /// Returns a component that serves the webhooks on every replica, over TLS.
     ///
     /// Self-signed authorities are injected before controllers start, as soon as the configurations
-    /// exist, and again whenever they go missing. A shutdown waits for reviews under way.
+    /// exist, and again whenever they go missing. A shutdown waits for in-flight reviews.
     pub fn component(
         self,
         name: impl Into<String>,
@@ -211,7 +198,7 @@ impl WebhookServer {
         })
     }
 
-    /// Serves the webhooks over TLS until `shutdown` is cancelled and reviews under way have ended,
+    /// Serves the webhooks over TLS until `shutdown` is cancelled and in-flight reviews have completed,
     /// without a manager. Authorities are not injected.
     ///
     /// # Errors
@@ -299,7 +286,7 @@ fn allowed(patch: &[Value]) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
 }
 
-/// Accepts connections until the shutdown, then waits for the requests under way. Dropping it closes
+/// Accepts connections until the shutdown, then waits for in-flight requests. Dropping it closes
 /// all connections.
 async fn accept_all(
     listener: TcpListener,
@@ -364,7 +351,7 @@ async fn make_room(
     }
 }
 
-/// Serves a connection. Once `ending` is cancelled, it ends with the request that is under way.
+/// Serves a connection. Once `ending` is cancelled, it closes after the request in flight.
 async fn serve_connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -404,133 +391,4 @@ async fn serve_connection(
     if let Err(error) = served {
         tracing::debug!(%error, "webhook connection failed");
     }
-}
-
-/// Answers reviews; made by [`WebhookServer::handler`].
-#[derive(Clone)]
-pub struct WebhookHandler {
-    routes: Arc<BTreeMap<String, Arc<Answer>>>,
-    metrics: WebhookMetrics,
-}
-
-impl fmt::Debug for WebhookHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.routes.keys()).finish()
-    }
-}
-
-impl<B> Service<Request<B>> for WebhookHandler
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Full<Bytes>>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let this = self.clone();
-        async move {
-            let start = Instant::now();
-            let path = request.uri().path().to_owned();
-            let responded = AssertUnwindSafe(this.respond(&path, request)).catch_unwind();
-            let (code, body) = match responded.await {
-                Ok(response) => response,
-                Err(panic) => {
-                    let why = panic_message(&*panic);
-                    tracing::error!(webhook = path, why, "webhook panicked; responding with 500");
-                    this.metrics.panicked();
-                    let why = "the webhook panicked\n".to_owned();
-                    (StatusCode::INTERNAL_SERVER_ERROR, why)
-                }
-            };
-            if this.routes.contains_key(&path) {
-                let seconds = start.elapsed().as_secs_f64();
-                this.metrics.answered(&path, code.as_u16(), seconds);
-            }
-            let mut response = Response::new(Full::from(body));
-            *response.status_mut() = code;
-            // The API server shows the body of a failure only if it is text.
-            let kind = match code {
-                StatusCode::OK => "application/json",
-                _ => "text/plain; charset=utf-8",
-            };
-            let kind = http::HeaderValue::from_static(kind);
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-            Ok(response)
-        }
-        .boxed()
-    }
-}
-
-impl WebhookHandler {
-    async fn respond<B>(&self, path: &str, request: Request<B>) -> (StatusCode, String)
-    where
-        B: http_body::Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<BoxError>,
-    {
-        let Some(answer) = self.routes.get(path) else {
-            return (StatusCode::NOT_FOUND, format!("no webhook at {path}\n"));
-        };
-        if request.method() != Method::POST {
-            return (StatusCode::METHOD_NOT_ALLOWED, "only POST\n".to_owned());
-        }
-        let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n"));
-        let limit = answer_within(request.uri().query());
-        let body = Limited::new(request.into_body(), MAX_BODY).collect();
-        let body = match tokio::time::timeout(REQUEST_TIMEOUT, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) => return bad(format!("cannot read the review: {error}")),
-            Err(_) => {
-                let seconds = REQUEST_TIMEOUT.as_secs();
-                let why = format!("the review did not arrive within {seconds} s\n");
-                return (StatusCode::REQUEST_TIMEOUT, why);
-            }
-        };
-        let mut review: Value = match serde_json::from_slice(&body) {
-            Ok(review) => review,
-            Err(error) => return bad(format!("cannot decode the review: {error}")),
-        };
-        let asked = review.get_mut("request").map(Value::take);
-        let Some(asked) = asked.filter(Value::is_object) else {
-            return bad("the review has no request".to_owned());
-        };
-        let uid = asked["uid"].clone();
-        match tokio::time::timeout(limit, answer(asked)).await {
-            Ok(Ok(mut response)) => {
-                response["uid"] = uid;
-                let review = json!({"apiVersion": review["apiVersion"], "kind": review["kind"],
-                    "response": response});
-                (StatusCode::OK, review.to_string())
-            }
-            Ok(Err(why)) => bad(format!("cannot decode the object: {why}")),
-            Err(_) => {
-                let seconds = limit.as_secs();
-                tracing::warn!(
-                    webhook = path,
-                    seconds,
-                    "webhook took too long; cancelled it"
-                );
-                let why = format!("no answer within {seconds} s\n");
-                (StatusCode::GATEWAY_TIMEOUT, why)
-            }
-        }
-    }
-}
-
-/// Returns how long a webhook may take: as long as its caller waits, which the request states in
-/// whole seconds.
-fn answer_within(query: Option<&str>) -> Duration {
-    let mut pairs = query.unwrap_or_default().split('&');
-    let seconds = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'));
-    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
-    seconds.map_or(ANSWER_TIMEOUT, |seconds| {
-        ANSWER_TIMEOUT.min(Duration::from_secs(seconds))
-    })
 }

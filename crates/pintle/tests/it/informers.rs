@@ -38,8 +38,7 @@ fn server() -> ApiServer {
     ApiServer::builder().seed(7).build()
 }
 
-/// Proves factory/inputs, informer/states-in-order.
-/// Proves informer/eventually-consistent.
+/// Proves factory/inputs, informer/handler-order, informer/eventually-consistent.
 #[tokio::test(start_paused = true)]
 async fn thousands_of_objects_sync_in_every_form() {
     let server = server();
@@ -108,7 +107,7 @@ fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
     Client::new(breaking, "default")
 }
 
-/// Proves informer/eventually-consistent, fifo/recreated-under-same-name.
+/// Proves informer/eventually-consistent, fifo/cache-decides-kind.
 #[tokio::test(start_paused = true)]
 async fn cache_recovers_from_broken_watches_and_compaction() {
     let server = server();
@@ -353,7 +352,7 @@ impl kube::Resource for Explosive {
     }
 }
 
-/// Proves cache/index-functions, informer/panicking-deserialize.
+/// Proves cache/indexes, informer/panicking-deserialize.
 #[tokio::test(start_paused = true)]
 async fn panic_while_decoding_affects_one_object_only() {
     for eager in [false, true] {

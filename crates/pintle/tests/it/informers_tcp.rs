@@ -68,7 +68,7 @@ async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(waited.is_ok(), "waited {DEADLINE:?} for {what}");
 }
 
-/// Proves factory/inputs, informer/states-in-order, informer/eventually-consistent.
+/// Proves factory/inputs, informer/handler-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync_over_a_socket() {
     let server = ApiServer::builder().build();
@@ -89,8 +89,7 @@ async fn thousands_of_objects_sync_over_a_socket() {
     informers.shutdown().await;
 }
 
-/// Proves informer/eventually-consistent, reflector/retry-open-without-list.
-/// Proves reflector/other-errors-relist.
+/// Proves informer/eventually-consistent, reflector/watch-errors.
 #[tokio::test]
 async fn informer_follows_a_restarted_server() {
     let server = ApiServer::builder().build();

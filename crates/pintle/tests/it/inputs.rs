@@ -232,7 +232,7 @@ async fn namespaces_come_and_go_while_the_informer_runs() {
     sleep(SECOND).await;
     assert_eq!(events.take(), [""; 0]);
 
-    // Removed and added again at once, and deleted in the meantime.
+    // Removed and added again immediately, and deleted in the meantime.
     tenants.remove("green");
     tenants.add("blue");
     tenants.add("green");

@@ -32,7 +32,7 @@ async fn reconcile_once(metrics: &Metrics) {
     running.await.unwrap().unwrap();
 }
 
-/// Proves controller/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn scrape_has_the_names_of_controller_runtime() {
     let metrics = Metrics::new();
@@ -91,7 +91,7 @@ async fn metrics_join_a_registry_of_the_program() {
     assert_eq!(text.matches("# EOF").count(), 1, "{text}");
 }
 
-/// Proves informer/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn cache_size_is_a_metric() {
     let (server, metrics) = (ApiServer::builder().build(), Metrics::new());

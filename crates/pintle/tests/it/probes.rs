@@ -169,7 +169,7 @@ async fn silent_connections_do_not_block_probes() {
     assert_eq!(answer.await.expect("answered in time").0, 200);
 }
 
-/// Proves probes/metrics.
+/// Proves metrics/names.
 #[tokio::test]
 async fn metrics_endpoint_serves_every_stage() {
     let (server, metrics) = (ApiServer::builder().build(), Metrics::new());

@@ -240,7 +240,7 @@ fn from_env(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |value| value.parse().expect("number"))
 }
 
-/// Proves queue/dedup, queue/drain, queue/delay, queue/dropped-item-retries, queue/cancelled-get.
+/// Proves queue/dedup, queue/drain, queue/delay, queue/dropped-item-retries, queue/no-lost-wakeup.
 /// Proves queue/no-lost-add.
 #[test]
 fn every_key_runs_after_its_last_add() {

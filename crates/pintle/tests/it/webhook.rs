@@ -18,6 +18,10 @@ use pintle::{
 };
 use pintle_apiserver::{ApiServer, WebhookTarget};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -82,7 +86,7 @@ async fn create(client: &Client, map: &ConfigMap) -> Result<ConfigMap, kube::cor
     }
 }
 
-/// Proves webhook/in-process.
+/// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn webhooks_answer_the_api_server_in_process() {
     let server = ApiServer::builder().build();
@@ -126,7 +130,7 @@ async fn webhooks_answer_the_api_server_in_process() {
     }
 }
 
-/// Proves webhook/conversion.
+/// Proves webhook-server/conversion.
 #[tokio::test(start_paused = true)]
 async fn converter_serves_every_version_of_a_crd() {
     let server = ApiServer::builder().build();
@@ -213,7 +217,7 @@ async fn post(
     (code, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Proves webhook/protocol.
+/// Proves webhook-server/protocol.
 #[tokio::test(start_paused = true)]
 async fn malformed_reviews_are_refused_with_a_reason() {
     let metrics = Metrics::new();
@@ -276,7 +280,7 @@ async fn malformed_reviews_are_refused_with_a_reason() {
     assert!(!metrics.encode().contains("/other"));
 }
 
-/// Proves webhook/in-process.
+/// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn answers_carry_patches_verdicts_and_warnings() {
     let handler = WebhookServer::new()
@@ -341,7 +345,7 @@ async fn answers_carry_patches_verdicts_and_warnings() {
     assert_eq!(response["allowed"], true);
 }
 
-/// Proves webhook/tls.
+/// Proves webhook-server/tls.
 #[tokio::test(start_paused = true)]
 async fn authority_is_written_into_every_configuration() {
     let server = ApiServer::builder().build();
@@ -413,15 +417,13 @@ async fn authority_is_written_into_every_configuration() {
     running.await.unwrap().unwrap();
 }
 
-/// Proves webhook/tls.
+/// Proves webhook-server/tls.
 #[tokio::test]
 async fn manager_serves_webhooks_on_tls_and_injects_its_authority() {
     let server = ApiServer::builder().build();
     let client = server.client();
-    // A port that is free now; the configuration must name it before the server starts.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // The configuration must name it before the server starts.
+    let address = free_address();
     let url = json!({"url": format!("https://{address}/validate")});
     configure(&client, "ValidatingWebhookConfiguration", &url).await;
     let status = create(&client, &map("early", "k")).await.unwrap_err();
@@ -452,4 +454,76 @@ async fn manager_serves_webhooks_on_tls_and_injects_its_authority() {
     create(&client, &map("good", "k")).await.unwrap();
     shutdown.cancel();
     running.await.unwrap().unwrap();
+}
+
+/// Returns an address that is free now.
+fn free_address() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Sends a plain GET; returns the code and the body, or `None` if nothing listens.
+async fn get(address: std::net::SocketAddr, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: probes\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.ok()?;
+    let code = response.split(' ').nth(1)?.parse().ok()?;
+    let (_, body) = response.split_once("\r\n\r\n")?;
+    Some((code, body.to_owned()))
+}
+
+/// Asks the probe until it answers with this code.
+async fn wait_for(address: std::net::SocketAddr, code: u16) -> String {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let found = get(address, "/readyz?verbose").await;
+        match found {
+            Some((found, body)) if found == code => return body,
+            _ if tokio::time::Instant::now() > deadline => panic!("{code}: {found:?}"),
+            _ => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Proves webhook-server/probes.
+#[tokio::test]
+async fn probes_and_metrics_of_the_manager_cover_webhooks() {
+    let server = ApiServer::builder().build();
+    let client = server.client();
+    let (address, probes) = (free_address(), free_address());
+    let certificates = Certificates::self_signed(["127.0.0.1"]).unwrap();
+    let certificates = certificates.inject(Injection::validating("shop"));
+    let manager = Manager::builder("shop", client.clone()).probes(probes.to_string());
+    let mut manager = manager.build();
+    manager.add(webhooks().component("webhooks", address.to_string(), certificates));
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { manager.run_until(&shutdown).await }
+    });
+    // The configuration that the authority belongs into does not exist yet.
+    let body = wait_for(probes, 503).await;
+    assert!(body.contains("startup"), "{body}");
+    assert_eq!(get(probes, "/healthz").await.unwrap().0, 200);
+    let url = json!({"url": format!("https://{address}/validate")});
+    configure(&client, "ValidatingWebhookConfiguration", &url).await;
+    wait_for(probes, 200).await;
+    create(&client, &map("good", "k")).await.unwrap();
+    create(&client, &map("bad", "password")).await.unwrap_err();
+    let (code, text) = get(probes, "/metrics").await.unwrap();
+    assert_eq!(code, 200);
+    for line in [
+        "controller_runtime_webhook_requests_total{webhook=\"/validate\",code=\"200\"} 2",
+        "controller_runtime_webhook_latency_seconds_count{webhook=\"/validate\"} 2",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+    assert!(
+        get(address, "/validate").await.is_none(),
+        "the webhooks stop, too"
+    );
 }

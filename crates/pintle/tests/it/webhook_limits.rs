@@ -47,7 +47,7 @@ fn review(object: &Value) -> Full<Bytes> {
     Full::from(review.to_string())
 }
 
-/// Proves webhook/in-process.
+/// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn body_that_is_not_an_object_is_refused() {
     let handler = WebhookServer::new().validate("/validate", allow).handler();
@@ -57,7 +57,7 @@ async fn body_that_is_not_an_object_is_refused() {
     }
 }
 
-/// Proves webhook/connections.
+/// Proves webhook-server/connections.
 #[tokio::test(start_paused = true)]
 async fn body_must_arrive_in_time() {
     let handler = WebhookServer::new().validate("/validate", allow).handler();
@@ -67,7 +67,7 @@ async fn body_must_arrive_in_time() {
     assert_eq!((code, start.elapsed().as_secs()), (408, 10), "{text}");
 }
 
-/// Proves webhook/connections.
+/// Proves webhook-server/connections.
 #[tokio::test(start_paused = true)]
 async fn webhook_ends_when_its_caller_gives_up() {
     let handler = WebhookServer::new()
@@ -80,11 +80,11 @@ async fn webhook_ends_when_its_caller_gives_up() {
         let path = format!("/validate{query}");
         let (code, text) = post(&handler, &path, review(&json!({}))).await;
         assert_eq!((code, start.elapsed().as_secs()), (504, expected));
-        assert_eq!(text, format!("no answer within {expected} s\n"));
+        assert_eq!(text, format!("no response within {expected} s\n"));
     }
 }
 
-/// Proves webhook/in-process.
+/// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn mutator_keeps_unknown_fields_in_lists() {
     let handler = WebhookServer::new()
@@ -180,7 +180,7 @@ async fn serve(
     (json!({"url": url, "caBundle": bundle}), address, serving)
 }
 
-/// Proves webhook/connections.
+/// Proves webhook-server/connections.
 #[tokio::test]
 async fn silent_connections_make_room_for_others() {
     let server = ApiServer::builder().build();
@@ -199,9 +199,9 @@ async fn silent_connections_make_room_for_others() {
         .unwrap();
 }
 
-/// Proves webhook/shutdown.
+/// Proves webhook-server/shutdown.
 #[tokio::test]
-async fn shutdown_waits_for_reviews_under_way() {
+async fn shutdown_waits_for_in_flight_reviews() {
     let server = ApiServer::builder().build();
     let client = server.client();
     let shutdown = CancellationToken::new();
@@ -264,7 +264,7 @@ fn manage(
     (authority, started, running)
 }
 
-/// Proves webhook/tls.
+/// Proves webhook-server/tls.
 #[tokio::test(start_paused = true)]
 async fn authority_is_injected_whenever_it_is_missing() {
     let server = ApiServer::builder().build();
@@ -294,7 +294,7 @@ async fn authority_is_injected_whenever_it_is_missing() {
     running.await.unwrap().unwrap();
 }
 
-/// Proves webhook/tls.
+/// Proves webhook-server/tls.
 #[tokio::test(start_paused = true)]
 async fn injection_does_not_overwrite_another_change() {
     let server = ApiServer::builder().build();

@@ -6,7 +6,7 @@ fn sorted(index: &Index, value: &str) -> Vec<u32> {
     slots
 }
 
-/// Proves cache/index-updates.
+/// Proves cache/indexes.
 #[test]
 fn slots_change_values_and_unused_values_are_removed() {
     let mut index = Index::default();

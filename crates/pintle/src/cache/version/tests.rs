@@ -1,6 +1,6 @@
 use super::*;
 
-/// Proves cache/version-order.
+/// Proves cache/version.
 #[test]
 fn versions_compare_as_numbers_of_any_length() {
     let long = "1".repeat(40);

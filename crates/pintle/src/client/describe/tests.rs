@@ -17,7 +17,7 @@ fn conflict() -> kube::Error {
     kube::Error::Api(status.with_code(409).boxed())
 }
 
-/// Proves controller/readable-errors.
+/// Proves controller/failure-log.
 #[test]
 fn server_message_appears_once_however_wrapped() {
     let brief = "409 Conflict: the object has been modified";

@@ -26,7 +26,7 @@ pub enum ApplySetError {
     #[error(transparent)]
     NotWatched(#[from] NotWatched),
     /// Some children cannot be applied. Nothing was sent.
-    #[error("no child of the set was applied: {}", list(failed))]
+    #[error("cannot apply the set, nothing was sent: {}", list(failed))]
     Refused {
         /// The children, each with its error.
         failed: Vec<FailedObject>,
@@ -96,16 +96,16 @@ pub enum ObjectError {
     #[error("failed to delete")]
     Delete(#[source] Box<kube::Error>),
     /// The object is in the set twice.
-    #[error("it is in the set twice")]
+    #[error("listed twice in the set")]
     Duplicate,
     /// The object carries the label of another set.
-    #[error("it is labelled as part of the set {name:?}")]
+    #[error("labelled as a member of another set, {name:?}")]
     OtherSet {
         /// The other set.
         name: String,
     },
     /// The object cannot be serialized to JSON.
-    #[error("it cannot be serialized")]
+    #[error("cannot be serialized")]
     Serialize(#[from] serde_json::Error),
 }
 

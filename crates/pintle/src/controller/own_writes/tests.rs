@@ -173,7 +173,7 @@ fn key_waits_for_its_newest_write_only() {
     assert!(writes.state.lock().by_lane.is_empty());
 }
 
-/// Proves controller/read-your-writes-bounded, controller/read-your-writes.
+/// Proves controller/read-your-writes.
 #[test]
 fn opaque_version_or_unwatched_kind_blocks_no_key() {
     let (cache, writes) = with_pods();
@@ -269,7 +269,7 @@ async fn records_are_dropped_once_the_cache_shows_them() {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn sweeping_costs_what_was_seen() {
+async fn sweep_visits_only_seen_records() {
     let (cache, writes) = with_pods();
     let writes = Arc::new(writes);
     let sweeping = writes.clone();

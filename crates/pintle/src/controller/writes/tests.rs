@@ -15,7 +15,7 @@ fn delete_response_tells_terminating_from_gone() {
     let unscheduled = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0});
     assert!(
         !is_terminating(unscheduled),
-        "a Pod without a node goes at once"
+        "a Pod without a node goes immediately"
     );
     let graceful = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 30});
     assert!(is_terminating(graceful));

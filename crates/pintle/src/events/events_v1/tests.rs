@@ -227,7 +227,7 @@ async fn unreachable_server_is_tried_twelve_times_with_jitter() {
     events.shutdown().await;
 }
 
-/// Proves events/v1-bounded.
+/// Proves events/never-blocks.
 #[tokio::test(start_paused = true)]
 async fn outage_loses_no_repeat() {
     let events = fixture();
@@ -252,7 +252,7 @@ async fn outage_loses_no_repeat() {
     assert_eq!(counts, [5000, 5000]);
 }
 
-/// Proves events/v1-bounded, events/shutdown-flushes.
+/// Proves events/never-blocks, events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
 async fn shutdown_meets_its_deadline_and_counts_the_rest() {
     let events = fixture();

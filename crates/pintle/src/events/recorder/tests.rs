@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::cache::Reader;
 
-/// Proves events/valid-only.
+/// Proves events/name-and-fields.
 #[test]
 fn cached_and_typed_objects_have_the_same_reference() {
     let json = json!({

@@ -108,7 +108,7 @@ async fn events_of_one_instant_have_different_names() {
     assert_eq!(events.counted("written"), 3);
 }
 
-/// Proves events/valid-only.
+/// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn object_without_kind_is_refused_and_counted() {
     let events = fixture();
@@ -127,7 +127,7 @@ async fn object_without_kind_is_refused_and_counted() {
     );
 }
 
-/// Proves events/valid-only.
+/// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn field_path_related_and_annotations_are_written() {
     let events = fixture();
@@ -255,7 +255,7 @@ async fn hanging_server_does_not_block_the_sink() {
     events.shutdown().await;
 }
 
-/// Proves events/independent-sinks.
+/// Proves events/sinks.
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_sink_costs_one_event() {
     let events = fixture();
@@ -288,7 +288,7 @@ async fn full_queue_drops_events_and_never_blocks() {
     assert_eq!(events.counted("written"), 1001);
 }
 
-/// Proves events/independent-sinks.
+/// Proves events/sinks.
 #[tokio::test(start_paused = true)]
 async fn sinks_are_independent_and_see_only_later_events() {
     let events = fixture();
@@ -321,7 +321,7 @@ async fn sinks_are_independent_and_see_only_later_events() {
     assert_conserved(&events.metrics, "function");
 }
 
-/// Proves events/independent-sinks, events/repeats-patch.
+/// Proves events/sinks, events/repeats-patch.
 #[tokio::test(start_paused = true)]
 async fn each_sink_counts_repeats_separately() {
     let events = fixture();
@@ -334,7 +334,7 @@ async fn each_sink_counts_repeats_separately() {
     assert_eq!(second.verbs(), ["create"]);
 }
 
-/// Proves events/sinks, events/independent-sinks.
+/// Proves events/sinks.
 #[tokio::test(start_paused = true)]
 async fn panicking_watcher_gets_the_next_event() {
     let metrics = Metrics::new();
@@ -355,7 +355,7 @@ async fn panicking_watcher_gets_the_next_event() {
     assert_conserved(&metrics, "function");
 }
 
-/// Proves events/independent-sinks.
+/// Proves events/sinks.
 #[tokio::test(start_paused = true)]
 async fn stopped_sink_writes_only_queued_events() {
     let metrics = Metrics::new();

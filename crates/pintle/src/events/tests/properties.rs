@@ -119,7 +119,7 @@ proptest! {
         });
     }
 
-    // Proves events/v1-series, events/v1-bounded.
+    // Proves events/v1-series, events/never-blocks.
     #[test]
     fn series_count_every_event_not_dropped(steps in steps()) {
         in_virtual_time(async {

@@ -35,7 +35,7 @@ async fn existing_objects_come_first_then_every_change() {
     assert!(informer.is_stopped());
 }
 
-/// Proves fifo/resync-and-bookmark, cache/version.
+/// Proves fifo/entries, cache/version.
 #[tokio::test(start_paused = true)]
 async fn bookmark_advances_the_version_without_an_event() {
     let server = Server::new();
@@ -53,7 +53,7 @@ async fn bookmark_advances_the_version_without_an_event() {
     assert!(events.take().is_empty());
 }
 
-/// Proves fifo/cache-decides-kind, fifo/order.
+/// Proves fifo/cache-decides-kind, fifo/entries.
 #[tokio::test(start_paused = true)]
 async fn cache_decides_kind_and_deletions_always_pass() {
     let server = Server::new();
@@ -102,7 +102,7 @@ async fn undecodable_object_is_cached_and_affects_no_other() {
     assert_eq!(running.informer.status().borrow().unreadable, 1);
 }
 
-/// Proves fifo/transform-once.
+/// Proves fifo/transform.
 #[tokio::test(start_paused = true)]
 async fn transform_runs_once_per_object_and_state() {
     let server = Server::new();
@@ -136,7 +136,7 @@ async fn transform_runs_once_per_object_and_state() {
     assert!(values.iter().all(|(_, _, _, value)| value == "changed"));
 }
 
-/// Proves cache/add-index-later, informer/stopped-is-readable.
+/// Proves cache/indexes, informer/stop.
 #[tokio::test(start_paused = true)]
 async fn indexes_can_be_added_until_the_informer_stops() {
     let server = Server::new();
@@ -171,13 +171,13 @@ async fn indexes_can_be_added_until_the_informer_stops() {
     assert_eq!(informer.lister().len(), 2, "the cache can still be read");
 }
 
-/// Proves informer/runs-once, informer/stopped-is-readable.
+/// Proves informer/stop.
 #[tokio::test(start_paused = true)]
 async fn informer_runs_once() {
     let server = Server::new();
     let running = synced(&server).await;
     let informer = running.informer.clone();
-    // A second run returns at once.
+    // A second run returns immediately.
     informer.run(&CancellationToken::new()).await;
     assert!(!informer.is_stopped());
     running.stop().await;
@@ -214,7 +214,7 @@ async fn stopping_before_the_sync_ends_the_wait() {
     assert!(!registration.synced().await);
 }
 
-/// Proves informer/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn metrics_count_events_panics_and_unindexed() {
     let server = Server::new();

@@ -159,7 +159,7 @@ fn removal_races_with_deliveries() {
     });
 }
 
-// Proves informer/stop, informer/stopped-is-readable, informer/eventually-consistent.
+// Proves informer/stop, informer/eventually-consistent.
 #[test]
 fn stop_races_with_late_registration() {
     check(|| {
@@ -180,7 +180,7 @@ fn stop_races_with_late_registration() {
     });
 }
 
-// Proves informer/registration-synced, fifo/has-synced, informer/eventually-consistent.
+// Proves informer/registration-synced, informer/has-synced, informer/eventually-consistent.
 #[test]
 fn handler_sync_races_with_the_first_list() {
     check(|| {

@@ -200,8 +200,8 @@ async fn play(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    // Proves informer/states-in-order, informer/handler-order, informer/late-handler-sees-existing.
-    // Proves cache/index-updates, cache/version, informer/eventually-consistent.
+    // Proves informer/handler-order, informer/late-handler-sees-existing, cache/indexes.
+    // Proves cache/version, informer/eventually-consistent.
     #[test]
     fn caches_views_and_indexes_converge_to_the_server(
         steps in proptest::collection::vec(step(), 0..60),

@@ -5,7 +5,7 @@ use crate::{
     testing::{contents, object},
 };
 
-/// Proves fifo/relist-deletions-first, informer/resync-turns.
+/// Proves fifo/relist-deletions-first, informer/resync.
 #[tokio::test(start_paused = true)]
 async fn relist_delivers_missed_deletions_first() {
     let server = Server::new();
@@ -60,7 +60,7 @@ async fn cache_shows_the_relist_before_its_first_event() {
     assert!(seen.iter().all(|state| *state == server.contents()));
 }
 
-/// Proves fifo/recreated-under-same-name.
+/// Proves fifo/cache-decides-kind.
 #[tokio::test(start_paused = true)]
 async fn recreated_object_is_a_deletion_and_an_addition() {
     let server = Server::new();
@@ -84,7 +84,7 @@ async fn recreated_object_is_a_deletion_and_an_addition() {
     assert_eq!(events.take(), ["-? n/b 7", "+ n/b 50"]);
 }
 
-/// Proves informer/states-in-order, reflector/resume-after-disconnect.
+/// Proves informer/handler-order, reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
 async fn ended_watch_resumes_without_a_relist() {
     let server = Server::new();
@@ -133,7 +133,7 @@ fn rejecting_bad(server: &Server) -> SharedInformer<Thing> {
         .build()
 }
 
-/// Proves informer/unreadable-in-relist.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn unreadable_object_in_a_relist_stays_as_it_was() {
     let server = Server::new();
@@ -169,7 +169,7 @@ async fn catch_up(informer: &SharedInformer<Thing>) -> Vec<String> {
     held
 }
 
-/// Proves informer/unreadable-in-relist.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn unreadable_object_keeps_its_state_at_relist_time() {
     let server = Server::new();
@@ -212,7 +212,7 @@ async fn unreadable_object_keeps_its_state_at_relist_time() {
     reflector.await.unwrap();
 }
 
-/// Proves informer/unreadable-in-relist.
+/// Proves reflector/unreadable-object.
 #[tokio::test]
 async fn unread_object_without_uid_stays_unless_deleted() {
     let informer = SharedInformer::new(Server::new());

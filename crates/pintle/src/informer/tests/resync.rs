@@ -23,7 +23,7 @@ async fn resyncs(events: &EventLog, spans: &[u32]) -> Vec<usize> {
     counts
 }
 
-/// Proves fifo/resync-and-bookmark, informer/resync-period, reflector/resync.
+/// Proves fifo/entries, informer/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_redelivers_without_a_request() {
     let server = Server::new();
@@ -35,7 +35,7 @@ async fn resync_redelivers_without_a_request() {
     assert_eq!(server.lists(), 1);
 }
 
-/// Proves informer/resync-period.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn handler_period_is_a_multiple_of_the_informers() {
     let server = Server::new();
@@ -87,7 +87,7 @@ async fn handler_period_is_a_multiple_of_the_informers() {
     assert_eq!(resyncs(&late, &[12, 10, 10]).await, [1, 1, 1]);
 }
 
-/// Proves informer/resync-period.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_happens_at_most_once_a_second() {
     let server = Server::new();
@@ -101,7 +101,7 @@ async fn resync_happens_at_most_once_a_second() {
     assert!((8..=10).contains(&count), "{count}");
 }
 
-/// Proves informer/resync-period.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn informer_without_resync_never_resyncs() {
     let server = Server::new();
@@ -116,7 +116,7 @@ async fn informer_without_resync_never_resyncs() {
     assert_eq!(resyncs(&events, &[600]).await, [0]);
 }
 
-/// Proves informer/resync-turns.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn unchanged_relisted_object_goes_to_resyncing_handlers() {
     let server = Server::new();

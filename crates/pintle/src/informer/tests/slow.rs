@@ -45,7 +45,7 @@ async fn slow_apply_with_many_waiting_entries_is_logged() {
         running.stop().await;
         let text = log.text();
         assert_eq!(
-            text.contains("applying changes to the cache is slow"),
+            text.contains("slow cache update; the reflector may fall behind"),
             logged,
             "{text}"
         );

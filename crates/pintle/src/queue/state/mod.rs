@@ -32,7 +32,7 @@ pub(crate) struct Cause(u8);
 impl Cause {
     /// Added by the program.
     pub(crate) const ADDED: Self = Self(0);
-    /// A delay requested by the last run is over.
+    /// A delay requested by the last run has expired.
     pub(crate) const REQUEUED: Self = Self(1);
     /// The last run failed.
     pub(crate) const RETRIED: Self = Self(2);
@@ -218,7 +218,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         match verdict {
             Verdict::Done => {}
             Verdict::PutBack { priority } => {
-                // A run that was requested meanwhile has its own cause.
+                // A run requested in the meantime has its own cause.
                 let cause = self.slots[slot].cause;
                 self.run_at(slot, priority, cause, now, now);
             }

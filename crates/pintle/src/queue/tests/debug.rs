@@ -2,7 +2,8 @@
 
 use super::{ms, take};
 use crate::queue::{
-    QueueMetrics, WorkQueue,
+    WorkQueue,
+    metrics::QueueMetrics,
     rate_limit::{ExponentialBackoff, FastSlow, MaxOf, RateLimiter},
 };
 

@@ -23,7 +23,7 @@ async fn delayed_key_runs_when_due() {
     assert!(take(&queue).is_none());
 }
 
-/// Proves queue/delay, queue/cancel-delay.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn earlier_due_time_counts_until_cancelled() {
     let queue = queue();
@@ -45,7 +45,7 @@ async fn earlier_due_time_counts_until_cancelled() {
     assert_eq!(run_all(&queue), ["b"]);
 }
 
-/// Proves queue/rate-limited-add.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn shorter_of_backoff_and_delay_counts() {
     let queue = queue();
@@ -61,7 +61,7 @@ async fn shorter_of_backoff_and_delay_counts() {
     assert!(queue.is_empty(), "longer delays are dropped");
 }
 
-/// Proves queue/add-replaces-delay.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn add_replaces_a_pending_delay() {
     let queue = queue();
@@ -132,7 +132,7 @@ async fn key_that_becomes_due_while_processing_runs_once_more() {
     assert_eq!(run_all(&queue), ["b"]);
 }
 
-/// Proves queue/rate-limited-add.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn failing_key_backs_off_until_forgotten() {
     let queue = queue();
@@ -162,7 +162,7 @@ async fn failing_key_backs_off_until_forgotten() {
     );
 }
 
-/// Proves queue/retry-after.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn retry_after_sets_the_delay_and_counts_the_failure() {
     let queue = queue();
@@ -175,7 +175,7 @@ async fn retry_after_sets_the_delay_and_counts_the_failure() {
     assert_eq!(take(&queue).unwrap().retry(), ms(10));
 }
 
-/// Proves queue/retry-after.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn requeue_after_counts_as_success() {
     let queue = queue();
@@ -223,7 +223,7 @@ async fn dropped_item_is_retried_with_backoff() {
     assert_eq!(run_all(&queue), ["a"]);
 }
 
-/// Proves queue/cancelled-get.
+/// Proves queue/no-lost-wakeup.
 #[tokio::test(start_paused = true)]
 async fn another_worker_takes_over_the_timer() {
     let queue = queue();

@@ -66,9 +66,9 @@ async fn key_added_while_processing_is_dequeued_next() {
     assert!(again.forget_and_next().is_none());
 }
 
-/// Proves queue/cancelled-get, queue/done-and-next.
+/// Proves queue/no-lost-wakeup, queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn worker_woken_in_vain_gets_the_next_key() {
+async fn spuriously_woken_worker_gets_the_next_key() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();

@@ -173,7 +173,7 @@ fn nothing_runs_after_a_drain() {
 
 /// Proves queue/drain.
 #[test]
-fn several_tasks_may_drain_and_one_may_give_up() {
+fn concurrent_drains_survive_a_cancelled_one() {
     check(|| {
         let (queue, seen) = (queue(), seen(1));
         block_on(async {
@@ -200,7 +200,7 @@ fn several_tasks_may_drain_and_one_may_give_up() {
     });
 }
 
-/// Proves queue/cancelled-get.
+/// Proves queue/no-lost-wakeup.
 #[test]
 fn cancelled_get_loses_no_wake_up() {
     check(|| {
@@ -259,7 +259,7 @@ fn dropped_item_runs_again() {
     });
 }
 
-/// Proves queue/delay, queue/cancelled-get.
+/// Proves queue/delay, queue/no-lost-wakeup.
 #[test]
 fn delayed_keys_run_although_the_timekeeper_leaves() {
     check(|| {

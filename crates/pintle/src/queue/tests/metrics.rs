@@ -5,7 +5,7 @@ use tokio::time::sleep;
 use super::{ms, take};
 use crate::{
     metrics::Metrics,
-    queue::{QueueMetrics, WorkQueue},
+    queue::{WorkQueue, metrics::QueueMetrics},
 };
 
 fn line(metrics: &Metrics, begins: &str) -> Option<String> {
@@ -41,7 +41,7 @@ async fn scrape_has_client_go_metrics() {
     assert_eq!(
         value("depth").as_deref(),
         Some("1.0"),
-        "a dirty key counts at once"
+        "a dirty key counts immediately"
     );
     assert_eq!(value("queue_duration_seconds_count").as_deref(), Some("2"));
     assert_eq!(value("queue_duration_seconds_sum").as_deref(), Some("1.0"));

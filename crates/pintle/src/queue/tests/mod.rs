@@ -42,7 +42,7 @@ fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
     ran
 }
 
-/// Awaits a future. One that never ends fails the test at once: virtual time advances while every
+/// Awaits a future. One that never ends fails the test immediately: virtual time advances while every
 /// task is idle.
 async fn ends<F: IntoFuture>(future: F) -> F::Output {
     let ever = Duration::from_hours(24 * 365 * 20);

@@ -17,7 +17,7 @@ fn delays<T>(limiter: &impl RateLimiter<T>, key: &T, tries: usize) -> Vec<Durati
     (0..tries).map(|_| limiter.when(key)).collect()
 }
 
-/// Proves queue/limiter, queue/exponential-backoff.
+/// Proves queue/retries, queue/limiters.
 #[test]
 fn exponential_backoff_doubles_and_resets_per_key() {
     let limiter = ExponentialBackoff::new(ms(1), Duration::from_secs(1));
@@ -31,7 +31,7 @@ fn exponential_backoff_doubles_and_resets_per_key() {
     assert_eq!(limiter.when(&"one"), ms(1));
 }
 
-/// Proves queue/exponential-backoff.
+/// Proves queue/limiters.
 #[test]
 fn default_backoff_reaches_1000_s_in_19_failures() {
     let limiter = ExponentialBackoff::default();
@@ -41,7 +41,7 @@ fn default_backoff_reaches_1000_s_in_19_failures() {
     assert_eq!(delays[18..], [Duration::from_secs(1000); 2]);
 }
 
-/// Proves queue/exponential-backoff.
+/// Proves queue/limiters.
 #[test]
 fn backoff_never_overflows_and_never_shrinks() {
     for (base, max) in [
@@ -59,7 +59,7 @@ fn backoff_never_overflows_and_never_shrinks() {
     assert!(delays(&none, &"a", 300).iter().all(Duration::is_zero));
 }
 
-/// Proves queue/exponential-backoff, queue/no-retained-keys.
+/// Proves queue/limiters, queue/no-retained-keys.
 #[test]
 fn forgetting_a_key_frees_its_memory() {
     let key = Arc::<str>::from("a");
@@ -71,7 +71,7 @@ fn forgetting_a_key_frees_its_memory() {
     assert_eq!(Arc::strong_count(&key), 1);
 }
 
-/// Proves queue/token-bucket.
+/// Proves queue/limiters.
 #[tokio::test(start_paused = true)]
 async fn token_bucket_is_shared_by_all_keys() {
     let limiter = TokenBucket::new(10, 3);
@@ -90,7 +90,7 @@ async fn token_bucket_is_shared_by_all_keys() {
     );
 }
 
-/// Proves queue/token-bucket.
+/// Proves queue/limiters.
 #[tokio::test(start_paused = true)]
 async fn default_bucket_has_100_tokens_and_10_per_second() {
     let limiter = TokenBucket::default();
@@ -104,7 +104,7 @@ async fn default_bucket_has_100_tokens_and_10_per_second() {
     );
 }
 
-/// Proves queue/limiter.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn longest_delay_of_several_limiters_counts() {
     let limiter = MaxOf::new([
@@ -129,7 +129,7 @@ async fn longest_delay_of_several_limiters_counts() {
     assert_eq!(shared.retries(&0), 2);
 }
 
-/// Proves queue/fast-slow.
+/// Proves queue/limiters.
 #[test]
 fn fast_slow_is_fast_for_the_first_failures_of_a_key() {
     let limiter = FastSlow::new(ms(5), Duration::from_secs(10), 3);
@@ -144,7 +144,7 @@ fn fast_slow_is_fast_for_the_first_failures_of_a_key() {
     assert_eq!(limiter.when(&"one"), ms(5));
 }
 
-/// Proves queue/fast-slow.
+/// Proves queue/limiters.
 #[test]
 fn maximum_wait_caps_the_delay_and_keeps_counting() {
     let limiter = WithMaxWait::new(
@@ -157,7 +157,7 @@ fn maximum_wait_caps_the_delay_and_keeps_counting() {
     assert_eq!(limiter.when(&"a"), ms(1));
 }
 
-/// Proves queue/limiter.
+/// Proves queue/retries.
 #[test]
 fn boxed_limiter_works_like_any_other() {
     let chosen: Box<dyn RateLimiter<&str>> =
@@ -188,7 +188,7 @@ fn memory_of_many_failures_is_released() {
     assert_eq!(limiter.retries(&99), 1);
 }
 
-/// Proves queue/limiter.
+/// Proves queue/retries.
 #[tokio::test(start_paused = true)]
 async fn failures_of_other_keys_do_not_delay_a_retry() {
     let queue = WorkQueue::<u32>::new("foos");
@@ -207,7 +207,7 @@ async fn failures_of_other_keys_do_not_delay_a_retry() {
     }
 }
 
-/// Proves queue/token-bucket.
+/// Proves queue/limiters.
 #[tokio::test(start_paused = true)]
 async fn shared_bucket_never_delays_beyond_1000_seconds() {
     let limiter = TokenBucket::default();

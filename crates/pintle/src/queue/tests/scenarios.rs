@@ -63,7 +63,7 @@ async fn keys_run_in_order_and_a_readded_key_goes_last() {
     assert_eq!(run_all(&queue), ["b", "c", "a"]);
 }
 
-/// Proves queue/length.
+/// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
 async fn len_counts_ready_keys_only() {
     let queue = queue();
@@ -249,7 +249,7 @@ async fn finished_key_is_not_retained() {
     assert_eq!(Arc::strong_count(&name), 1);
 }
 
-/// Proves queue/cancelled-get.
+/// Proves queue/no-lost-wakeup.
 #[tokio::test(start_paused = true)]
 async fn cancelled_get_passes_its_wake_up_on() {
     let queue = queue();
@@ -266,7 +266,7 @@ async fn cancelled_get_passes_its_wake_up_on() {
     assert_eq!(timeout(ms(1), second).await.expect("woken").unwrap(), "a");
 }
 
-/// Proves queue/wake-per-key.
+/// Proves queue/no-lost-wakeup.
 #[tokio::test(start_paused = true)]
 async fn unpolled_worker_strands_no_other_key() {
     let queue = queue();
@@ -283,7 +283,7 @@ async fn unpolled_worker_strands_no_other_key() {
     assert_eq!(unpolled.await.unwrap().key(), &"b");
 }
 
-/// Proves queue/priority-merge.
+/// Proves queue/priority.
 #[tokio::test(start_paused = true)]
 async fn retried_item_keeps_its_priority_until_an_add_raises_it() {
     let queue = queue();
@@ -327,7 +327,7 @@ async fn item_put_back_runs_last_and_keeps_its_backoff() {
     assert_eq!(ends(queue.drain(Duration::ZERO)).await.delayed, ["c"]);
 }
 
-/// Proves queue/priority-merge.
+/// Proves queue/priority.
 #[tokio::test(start_paused = true)]
 async fn item_can_be_retried_with_another_priority() {
     let queue = queue();

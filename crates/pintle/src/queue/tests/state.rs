@@ -76,7 +76,7 @@ fn higher_priorities_run_first_and_each_in_order() {
     assert_eq!(bench.run_all(), [3, 6, 2, 4, 1, 5]);
 }
 
-/// Proves queue/priority-merge.
+/// Proves queue/priority.
 #[test]
 fn raised_key_goes_to_the_tail_of_its_new_priority() {
     let mut bench = Bench::new();
@@ -91,7 +91,7 @@ fn raised_key_goes_to_the_tail_of_its_new_priority() {
     assert_eq!(bench.run_all(), [4, 2, 1, 3]);
 }
 
-/// Proves queue/priority-merge.
+/// Proves queue/priority.
 #[test]
 fn delayed_key_keeps_higher_priority_and_earlier_time() {
     let mut bench = Bench::new();
@@ -106,7 +106,7 @@ fn delayed_key_keeps_higher_priority_and_earlier_time() {
     assert_eq!(
         bench.run_all(),
         [3, 4],
-        "ready at once, with its old priority"
+        "ready immediately, with its old priority"
     );
 }
 
@@ -121,7 +121,7 @@ fn due_key_goes_behind_ready_keys() {
     assert_eq!(bench.run_all(), [2, 1, 3]);
 }
 
-/// Proves queue/delay, queue/priority-merge.
+/// Proves queue/delay, queue/priority.
 #[test]
 fn same_due_time_keeps_the_place() {
     let mut bench = Bench::new();
@@ -144,7 +144,7 @@ fn due_key_overtakes_lower_priorities() {
     assert_eq!(bench.run_all(), [1, 3]);
 }
 
-/// Proves queue/cancel-delay.
+/// Proves queue/delay.
 #[test]
 fn cancel_drops_a_delay_but_not_a_dirty_mark() {
     let mut bench = Bench::new();
@@ -244,7 +244,7 @@ fn empty_priority_saves_up_no_turns() {
     assert_eq!(bench.run(), Some(30));
 }
 
-/// Proves queue/cancel-delay.
+/// Proves queue/delay.
 #[test]
 fn moving_a_delay_often_does_not_grow_the_heap() {
     let mut bench = Bench::new();
@@ -263,7 +263,7 @@ fn moving_a_delay_often_does_not_grow_the_heap() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
-/// Proves queue/cancel-delay.
+/// Proves queue/delay.
 #[test]
 fn moving_a_delay_stays_cheap_beside_other_delays() {
     let mut bench = Bench::new();
@@ -278,7 +278,7 @@ fn moving_a_delay_stays_cheap_beside_other_delays() {
     assert!(entries < 300, "{entries}");
 }
 
-/// Proves queue/cancel-delay, queue/no-retained-keys.
+/// Proves queue/delay, queue/no-retained-keys.
 #[test]
 fn cancelled_delays_leave_no_memory() {
     for keys in [1000, 1001] {

@@ -445,10 +445,9 @@ fn replay(ops: Vec<Op>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/add-replaces-delay.
-    // Proves queue/rate-limited-add, queue/priority-merge, queue/cancel-delay.
-    // Proves queue/retry-after, queue/dropped-item-retries, queue/cancelled-get.
-    // Proves queue/put-back, queue/done-and-next.
+    // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/delay, queue/retries.
+    // Proves queue/priority, queue/dropped-item-retries, queue/no-lost-wakeup, queue/put-back.
+    // Proves queue/done-and-next.
     #[test]
     fn any_sequence_of_calls_matches_the_model(
         ops in proptest::collection::vec(op(), 1..200),

@@ -40,7 +40,7 @@ const NOTHING: Snapshot = Snapshot {
     idle: false,
 };
 
-/// Proves queue/cancelled-get.
+/// Proves queue/no-lost-wakeup.
 #[test]
 fn one_worker_per_key_is_woken_and_the_timekeeper_last() {
     let mut waiters = Waiters::default();
@@ -62,7 +62,7 @@ fn one_worker_per_key_is_woken_and_the_timekeeper_last() {
     assert_eq!(woken(&workers), [1, 1, 2], "all woken workers were polled");
 }
 
-/// Proves queue/delay, queue/cancelled-get.
+/// Proves queue/delay, queue/no-lost-wakeup.
 #[test]
 fn only_the_timekeeper_is_woken_for_an_earlier_due_time() {
     let mut waiters = Waiters::default();
@@ -90,7 +90,7 @@ fn only_the_timekeeper_is_woken_for_an_earlier_due_time() {
     assert_eq!(woken(&workers), [2, 1], "the next worker takes over");
 }
 
-/// Proves queue/cancelled-get.
+/// Proves queue/no-lost-wakeup.
 #[test]
 fn worker_that_left_is_not_woken() {
     let mut waiters = Waiters::default();

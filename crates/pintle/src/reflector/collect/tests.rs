@@ -8,7 +8,7 @@ fn unread(key: &str, uid: Option<&str>) -> Unread {
     }
 }
 
-/// Proves informer/unreadable-in-relist.
+/// Proves reflector/unreadable-object.
 #[test]
 fn unread_state_replaces_only_another_object() {
     let mut found = Collection::<Thing>::new();

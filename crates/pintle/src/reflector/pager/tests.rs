@@ -13,7 +13,7 @@ fn gone(reason: &str) -> Result<Page, SourceError> {
     Err(ApiError::new(410, reason, "").into())
 }
 
-/// Proves reflector/continue-by-token.
+/// Proves reflector/pages.
 #[test]
 fn later_pages_are_requested_by_token_alone() {
     let mut pager = Pager::new(Some("7".into()), Some(500));
@@ -39,7 +39,7 @@ fn later_pages_are_requested_by_token_alone() {
     }
 }
 
-/// Proves reflector/continue-by-token.
+/// Proves reflector/pages.
 #[test]
 fn expired_token_leads_to_one_full_list() {
     let mut pager = Pager::new(Some("7".into()), Some(500));
@@ -59,7 +59,7 @@ fn expired_token_leads_to_one_full_list() {
     assert!(pager.handle(gone("Expired")).is_err(), "only once");
 }
 
-/// Proves reflector/continue-by-token.
+/// Proves reflector/pages.
 #[test]
 fn expired_first_page_is_an_error() {
     let mut pager = Pager::new(None, Some(500));
@@ -72,7 +72,7 @@ fn expired_first_page_is_an_error() {
     assert!(pager.handle(gone("Gone")).is_err());
 }
 
-/// Proves reflector/continue-by-token.
+/// Proves reflector/pages.
 #[test]
 fn repeated_continue_token_is_an_error() {
     let mut pager = Pager::new(None, Some(500));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Proves reflector/no-hot-loop, reflector/status, reflector/other-errors-relist.
+/// Proves reflector/backoff, reflector/status, reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn failures_are_reported_and_back_off() {
     let fake = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
@@ -43,7 +43,7 @@ async fn long_outage_retries_at_the_longest_delay() {
     assert!(waits.iter().all(|wait| *wait >= 30 * SECOND), "{waits:?}");
 }
 
-/// Proves reflector/retry-open-without-list, reflector/backoff.
+/// Proves reflector/watch-errors, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn only_the_watch_is_retried_while_the_server_is_down() {
     for failure in [refused, || api(429, "TooManyRequests")] {
@@ -66,7 +66,7 @@ async fn only_the_watch_is_retried_while_the_server_is_down() {
     }
 }
 
-/// Proves reflector/retry-open-without-list.
+/// Proves reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn connection_failure_on_open_does_not_relist() {
     let mut unavailable = ApiError::new(503, "ServiceUnavailable", "starting");
@@ -90,7 +90,7 @@ async fn connection_failure_on_open_does_not_relist() {
     assert_eq!(scene.calls()[2], r#"list "10""#);
 }
 
-/// Proves reflector/retry-open-without-list.
+/// Proves reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn throttled_watch_backs_off_without_a_list() {
     let fake = Fake::new()
@@ -116,7 +116,7 @@ async fn retry_after_extends_the_delay() {
     assert_eq!((times[2] - times[1]).as_secs(), 40);
 }
 
-/// Proves reflector/internal-errors.
+/// Proves reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn internal_error_relists_unless_a_duration_is_set() {
     let fails = || {
@@ -137,7 +137,7 @@ async fn internal_error_relists_unless_a_duration_is_set() {
     assert_eq!(times[1], times[2]);
 }
 
-/// Proves reflector/internal-errors, reflector/short-watch-backs-off.
+/// Proves reflector/watch-errors, reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
 async fn run_of_internal_errors_backs_off_and_ends_in_a_list() {
     let mut fake = Fake::new().list(page(&[], "10"));
@@ -155,7 +155,7 @@ async fn run_of_internal_errors_backs_off_and_ends_in_a_list() {
     assert!((4..10).contains(&second_list), "{calls:?}");
 }
 
-/// Proves reflector/other-errors-relist.
+/// Proves reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn object_lost_by_the_server_disappears_on_relist() {
     let fake = Fake::new()
@@ -235,7 +235,7 @@ async fn broken_connection_resumes_immediately_without_a_list() {
     assert_eq!(scene.fake.times()[2] - scene.started, 10 * SECOND);
 }
 
-/// Proves reflector/no-hot-loop, reflector/prompt-stop.
+/// Proves reflector/backoff, reflector/prompt-stop.
 #[tokio::test(start_paused = true)]
 async fn stop_is_prompt_in_every_phase() {
     let waiting_to_list = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
@@ -259,7 +259,7 @@ async fn stop_is_prompt_in_every_phase() {
     }
 }
 
-/// Proves reflector/no-hot-loop.
+/// Proves reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn stopped_reflector_sends_no_request() {
     let (sink, fake, stop) = (

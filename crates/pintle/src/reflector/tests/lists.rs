@@ -3,7 +3,7 @@
 use super::*;
 use crate::reflector::Phase;
 
-/// Proves reflector/list-then-watch, reflector/version-follows-events, reflector/bookmarks.
+/// Proves reflector/list-then-watch, reflector/version-follows-events, reflector/watch-request.
 /// Proves reflector/status.
 #[tokio::test(start_paused = true)]
 async fn watch_starts_at_the_version_of_the_list() {
@@ -35,7 +35,7 @@ async fn watch_starts_at_the_version_of_the_list() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves reflector/first-list-is-consistent, reflector/relist-not-older, reflector/backoff.
+/// Proves reflector/list-version, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn relist_requests_the_last_version_first() {
     let fake = Fake::new()
@@ -60,7 +60,7 @@ async fn relist_requests_the_last_version_first() {
     assert!(times[2] - times[1] >= SECOND + Duration::from_millis(800));
 }
 
-/// Proves reflector/relist-falls-back-to-latest.
+/// Proves reflector/list-version.
 #[tokio::test(start_paused = true)]
 async fn list_at_an_expired_version_is_repeated_without_one() {
     for reason in ["Expired", "Gone"] {
@@ -89,7 +89,7 @@ async fn list_at_an_expired_version_is_repeated_without_one() {
     }
 }
 
-/// Proves reflector/relist-falls-back-to-latest, reflector/no-hot-loop.
+/// Proves reflector/list-version, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn failed_consistent_list_backs_off_and_stays_consistent() {
     let fake = Fake::new()
@@ -117,7 +117,7 @@ async fn failed_consistent_list_backs_off_and_stays_consistent() {
     );
 }
 
-/// Proves reflector/relist-falls-back-to-latest.
+/// Proves reflector/list-version.
 #[tokio::test(start_paused = true)]
 async fn too_large_version_is_recognised_in_three_dialects() {
     let too_large = |message: &str, cause: (&str, &str)| {
@@ -156,7 +156,7 @@ async fn too_large_version_is_recognised_in_three_dialects() {
     );
 }
 
-/// Proves reflector/pages-only-latest.
+/// Proves reflector/pages.
 #[tokio::test(start_paused = true)]
 async fn only_consistent_lists_are_paged_by_default() {
     let fake = || {
@@ -174,7 +174,7 @@ async fn only_consistent_lists_are_paged_by_default() {
     assert_eq!(scene.calls()[2], r#"list "10" limit 7"#);
 }
 
-/// Proves reflector/continue-by-token.
+/// Proves reflector/pages.
 #[tokio::test(start_paused = true)]
 async fn pages_form_one_list_and_expired_token_restarts_it() {
     let first = |token| Listed::Page {
@@ -249,7 +249,7 @@ async fn one_unreadable_object_does_not_affect_the_rest() {
     );
 }
 
-/// Proves reflector/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn metrics_are_labelled_by_resource() {
     let fake = Fake::new()
@@ -275,7 +275,7 @@ async fn metrics_are_labelled_by_resource() {
     }
 }
 
-/// Proves fifo/transform-once.
+/// Proves fifo/transform.
 #[tokio::test(start_paused = true)]
 async fn transform_runs_once_per_object() {
     for streaming in [false, true] {

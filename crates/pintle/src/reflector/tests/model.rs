@@ -385,7 +385,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
     prop::collection::vec(outcome, 300)
 }
 
-// Proves reflector/short-watch-backs-off, reflector/no-hot-loop.
+// Proves reflector/short-watch-backs-off, reflector/backoff.
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

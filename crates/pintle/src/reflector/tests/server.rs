@@ -83,7 +83,7 @@ fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"v": "one"}})).unwrap()
 }
 
-/// Proves reflector/list-then-watch, reflector/relist-not-older, reflector/watchlist-atomic.
+/// Proves reflector/list-then-watch, reflector/list-version, reflector/watchlist-atomic.
 /// Proves reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn changes_are_followed_without_a_relist() {
@@ -125,7 +125,7 @@ async fn changes_are_followed_without_a_relist() {
     }
 }
 
-/// Proves reflector/relist-falls-back-to-latest, reflector/relist-not-older, reflector/converges.
+/// Proves reflector/list-version, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn watch_after_a_compaction_leads_to_a_list() {
     let server = ApiServer::builder().build();

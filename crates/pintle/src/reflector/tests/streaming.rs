@@ -29,7 +29,7 @@ async fn streaming_list_is_applied_at_its_marker() {
     assert_eq!((options.limit, &options.resource_version), (None, &None));
 }
 
-/// Proves reflector/watchlist-request, reflector/watchlist-falls-back.
+/// Proves reflector/watchlist-request, reflector/watchlist-failures.
 #[tokio::test(start_paused = true)]
 async fn second_streaming_list_requests_the_last_version() {
     let fake = Fake::streaming()
@@ -40,7 +40,7 @@ async fn second_streaming_list_requests_the_last_version() {
     assert_eq!(scene.events(), ["replace @10", "add a@11", "replace @20"]);
 }
 
-/// Proves reflector/watchlist-falls-back, reflector/watchlist-optional.
+/// Proves reflector/watchlist-failures, reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
 async fn rejected_streaming_list_falls_back_for_an_hour() {
     let fake = Fake::streaming()
@@ -88,7 +88,7 @@ async fn streaming_list_is_tried_again_after_an_hour() {
     );
 }
 
-/// Proves reflector/watchlist-falls-back.
+/// Proves reflector/watchlist-failures.
 #[tokio::test(start_paused = true)]
 async fn other_failures_fall_back_only_once() {
     for failure in [
@@ -122,7 +122,7 @@ async fn other_failures_fall_back_only_once() {
     }
 }
 
-/// Proves reflector/watchlist-retry.
+/// Proves reflector/watchlist-failures.
 #[tokio::test(start_paused = true)]
 async fn busy_server_gets_another_streaming_list_after_a_delay() {
     let fake = Fake::streaming()
@@ -138,7 +138,7 @@ async fn busy_server_gets_another_streaming_list_after_a_delay() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves reflector/watchlist-retry, reflector/no-hot-loop.
+/// Proves reflector/watchlist-failures, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn expired_version_is_dropped_once_then_backs_off() {
     let fake = Fake::streaming()
@@ -162,7 +162,7 @@ async fn expired_version_is_dropped_once_then_backs_off() {
     );
 }
 
-/// Proves reflector/watchlist-falls-back.
+/// Proves reflector/watchlist-failures.
 #[tokio::test(start_paused = true)]
 async fn missing_marker_times_out() {
     let silent = Fake::streaming().watch([added("a", "1"), Script::Hang]);
@@ -190,7 +190,7 @@ async fn missing_marker_times_out() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves reflector/watchlist-falls-back, reflector/status.
+/// Proves reflector/watchlist-failures, reflector/status.
 #[tokio::test(start_paused = true)]
 async fn status_explains_the_fallback_to_pages() {
     let fake = Fake::streaming().watch([Script::Hang]).list(Listed::Hang);
@@ -218,7 +218,7 @@ async fn plain_bookmark_is_not_a_marker() {
     assert!(!scene.status.borrow().synced);
 }
 
-/// Proves reflector/watchlist-falls-back.
+/// Proves reflector/watchlist-failures.
 #[tokio::test(start_paused = true)]
 async fn stream_closed_before_its_marker_is_retried_once() {
     let cut = || [added("a", "1"), Script::Pause(2 * SECOND)];
@@ -262,7 +262,7 @@ async fn stream_closed_after_its_marker_continues_as_a_watch() {
     assert_eq!(scene.calls(), [r#"stream """#, r#"watch "10""#]);
 }
 
-/// Proves reflector/watchlist-verify.
+/// Proves reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
 async fn streaming_list_can_be_verified_with_a_list() {
     let verify = |reflector: Subject| reflector.verify_watch_lists(true);

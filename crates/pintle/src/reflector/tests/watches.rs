@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Proves reflector/watch-timeout-jitter, reflector/bookmarks.
+/// Proves reflector/watch-request.
 #[tokio::test(start_paused = true)]
 async fn watches_request_bookmarks_and_a_random_timeout() {
     let mut fake = Fake::new();
@@ -169,7 +169,7 @@ async fn resync_does_not_reset_the_watchdog() {
     assert_eq!(scene.fake.times()[2] - scene.started, 120 * SECOND);
 }
 
-/// Proves reflector/resync.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_runs_during_the_watch_phase_without_requests() {
     let fake = Fake::new()
@@ -193,7 +193,7 @@ async fn resync_runs_during_the_watch_phase_without_requests() {
     assert!(scene.sink.times_of("resync").is_empty());
 }
 
-/// Proves reflector/resync.
+/// Proves informer/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_continues_while_a_watch_is_retried() {
     let fake = Fake::new()
@@ -230,7 +230,7 @@ async fn full_sink_stops_reading() {
     assert!(scene.stops_immediately().await);
 }
 
-/// Proves reflector/opaque-versions.
+/// Proves cache/version.
 #[tokio::test(start_paused = true)]
 async fn versions_may_be_opaque() {
     let fake = Fake::new()

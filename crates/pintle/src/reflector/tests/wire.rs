@@ -112,7 +112,7 @@ fn event(kind: &str, name: &str, version: &str) -> String {
 
 const A: &str = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
 
-/// Proves reflector/not-a-list, reflector/other-errors-relist.
+/// Proves reflector/not-a-list, reflector/watch-errors.
 #[tokio::test(start_paused = true)]
 async fn truncated_list_is_reported_and_retried() {
     let cut = &list_of("5", &[A])[..100];
@@ -222,7 +222,7 @@ async fn table_is_reported_and_backs_off() {
     assert!(wire.sink.events().is_empty());
 }
 
-/// Proves reflector/continue-by-token, reflector/opaque-versions.
+/// Proves reflector/pages, cache/version.
 #[tokio::test(start_paused = true)]
 async fn tokens_and_versions_are_passed_verbatim() {
     let first = format!(
@@ -241,7 +241,7 @@ async fn tokens_and_versions_are_passed_verbatim() {
     );
 }
 
-/// Proves reflector/other-errors-relist, reflector/status.
+/// Proves reflector/watch-errors, reflector/status.
 #[tokio::test(start_paused = true)]
 async fn forbidden_list_recovers_without_a_restart() {
     let forbidden = || Canned {

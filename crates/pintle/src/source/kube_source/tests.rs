@@ -116,7 +116,7 @@ async fn requests<K: 'static>(make: impl FnOnce(Client) -> KubeSource<K>) -> Vec
     seen.lock().clone()
 }
 
-/// Proves reflector/bookmarks, reflector/watchlist-request, source/request-options.
+/// Proves reflector/watch-request, reflector/watchlist-request, source/request-options.
 #[tokio::test]
 async fn requests_carry_the_options() {
     let seen = requests(|client| KubeSource::<ConfigMap>::new(client, Scope::all())).await;
@@ -214,7 +214,7 @@ async fn items_are_emitted_before_the_list_is_complete() {
     assert!(matches!(outcome, Err(SourceError::IdleTimeout(time)) if time == IDLE_TIMEOUT));
 }
 
-/// Proves reflector/failures-logged.
+/// Proves reflector/status.
 #[tokio::test]
 async fn server_errors_keep_the_servers_message() {
     let forbidden = |_| {
@@ -252,7 +252,7 @@ async fn server_errors_keep_the_servers_message() {
     assert_eq!(error.api().unwrap().message.len(), 200);
 }
 
-/// Proves reflector/retry-open-without-list.
+/// Proves reflector/watch-errors.
 #[tokio::test]
 async fn refused_connection_differs_from_other_failures() {
     let fails = |kind| {

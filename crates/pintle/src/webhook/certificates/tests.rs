@@ -67,7 +67,7 @@ async fn handshake(
     Ok(session.peer_certificates().unwrap()[0].clone())
 }
 
-/// Proves webhook/reload.
+/// Proves webhook-server/reload.
 #[tokio::test(start_paused = true)]
 async fn new_handshakes_use_replaced_files() {
     let log = Log::capture();
@@ -102,7 +102,7 @@ async fn new_handshakes_use_replaced_files() {
         fs::write(&certificate, third.pem()).unwrap();
         pass().await;
         assert_eq!(handshake(&config, &second).await.unwrap(), second);
-        assert!(news().contains("keeping the old one"));
+        assert!(news().contains("keeping the current one"));
         files.write("", &third_key.serialize_pem());
         pass().await;
         assert_eq!(handshake(&config, &second).await.unwrap(), second);
@@ -110,7 +110,7 @@ async fn new_handshakes_use_replaced_files() {
         fs::remove_file(&certificate).unwrap();
         pass().await;
         assert_eq!(handshake(&config, &second).await.unwrap(), second);
-        assert!(news().contains("cannot read the webhook certificate"));
+        assert!(news().contains("failed to read the webhook certificate"));
 
         fs::write(&certificate, third.pem()).unwrap();
         pass().await;
@@ -124,7 +124,7 @@ async fn new_handshakes_use_replaced_files() {
     }
 }
 
-/// Proves webhook/reload.
+/// Proves webhook-server/reload.
 #[test]
 fn unusable_files_are_typed_errors() {
     let files = Files::new("pintle-unusable");
@@ -141,4 +141,35 @@ fn unusable_files_are_typed_errors() {
         error.to_string(),
         "invalid certificate or key: the file has no certificate"
     );
+}
+
+/// Proves webhook-server/reload.
+#[tokio::test(start_paused = true)]
+async fn files_replaced_before_serving_are_noticed() {
+    let directory = std::env::temp_dir().join(format!("pintle-rotation-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
+    let renew = || {
+        let pair = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["webhook.test".to_owned()]).unwrap();
+        let made = params.self_signed(&pair).unwrap();
+        fs::write(&certificate, made.pem()).unwrap();
+        fs::write(&key, pair.serialize_pem()).unwrap();
+        made.der().clone()
+    };
+    let first = renew();
+    let certificates = Certificates::files(&certificate, &key).unwrap();
+    let used = || certificates.current.0.read().cert[0].clone();
+    assert_eq!(used(), first);
+    // The server starts later, for example after an election.
+    let second = renew();
+    let reloading = tokio::time::timeout(RELOAD_EVERY * 2, certificates.reload());
+    assert!(reloading.await.is_err());
+    assert_eq!(used(), second);
+    // A restarted server continues with what is in use.
+    let third = renew();
+    let reloading = tokio::time::timeout(RELOAD_EVERY * 2, certificates.reload());
+    assert!(reloading.await.is_err());
+    assert_eq!(used(), third);
+    fs::remove_dir_all(&directory).unwrap();
 }

@@ -128,7 +128,7 @@ fn child(data: &Value) -> Value {
     json!({"metadata": {"name": "child", "labels": {"app": "web"}}, "data": data})
 }
 
-/// Proves controller/apply-owned, controller/apply-owned-compares, controller/field-manager.
+/// Proves controller/apply-owned, controller/apply-owned-compares, controller/apply.
 #[tokio::test(start_paused = true)]
 async fn child_is_written_only_when_something_differs() {
     let fixture = Fixture::new();
@@ -367,7 +367,7 @@ async fn apply_conflicts_unless_forced() {
     assert_eq!(maps.get("shared").await.unwrap().data.unwrap()["k"], "ours");
 }
 
-/// Proves controller/owned.
+/// Proves controller/apply-owned.
 #[tokio::test(start_paused = true)]
 async fn owned_objects_are_listed_by_their_controller() {
     async fn reconcile(_: Arc<ServiceAccount>, cx: Context<Names>) -> Result<Action, ApplyError> {

@@ -284,7 +284,7 @@ async fn set_is_created_updated_and_pruned() {
     assert_eq!(fixture.existing().await, ["m3", "other", "stranger"]);
 }
 
-/// Proves controller/apply-set-failures.
+/// Proves controller/apply-set-errors.
 #[tokio::test(start_paused = true)]
 async fn failed_child_stops_pruning_but_not_the_others() {
     let fixture = Fixture::new().await;
@@ -330,7 +330,7 @@ async fn failed_child_stops_pruning_but_not_the_others() {
     assert_eq!(fixture.existing().await, ["bad", "good", "taken"]);
 }
 
-/// Proves controller/apply-set-failures.
+/// Proves controller/apply-set-errors.
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_stop_the_others() {
     let fixture = Fixture::new().await;
@@ -401,7 +401,7 @@ async fn changed_object_is_not_pruned_unseen() {
     assert_eq!(fixture.existing().await, ["m1"]);
 }
 
-/// Proves controller/apply-set-checked.
+/// Proves controller/apply-set-errors.
 #[tokio::test(start_paused = true)]
 async fn invalid_set_sends_nothing() {
     type Errors = Arc<Mutex<Vec<ApplySetError>>>;
@@ -534,7 +534,7 @@ async fn named_sets_do_not_prune_each_other() {
     assert_eq!(ask("", "m1,m2").await, ["m1", "m2"]);
 }
 
-/// Proves controller/apply-set-status.
+/// Proves controller/apply-set.
 #[tokio::test(start_paused = true)]
 async fn status_of_children_is_known_or_unknown_but_never_wrong() {
     type Seen = Arc<Mutex<Vec<(Vec<Status>, Readiness)>>>;

@@ -33,7 +33,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
     Ok(Action::await_change())
 }
 
-/// Proves controller/readable-errors, controller/failure-log-rate.
+/// Proves controller/failure-log.
 #[tokio::test(start_paused = true)]
 async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let (log, _guard) = Log::capture();

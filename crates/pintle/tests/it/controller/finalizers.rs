@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::{World, delete, slow_watches};
 
-/// Proves finalizer/own-write.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
     let server = ApiServer::builder().build();

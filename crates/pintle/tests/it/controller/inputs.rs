@@ -177,7 +177,7 @@ async fn dynamic_controller_reports_status_and_applies_sets() {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(server.client(), "default");
     let budget = json!({"metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
     create(&budgets, &serde_json::from_value(budget).unwrap()).await;
-    // A condition with a field that no type knows must survive.
+    // A condition with an unknown field must survive.
     let foreign = json!({"type": "Foreign", "status": "True", "reason": "R", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {"conditions": [foreign], "currentHealthy": 1}});
@@ -275,7 +275,7 @@ async fn status_is_not_written_from_metadata() {
     assert_eq!(errors.len(), 2);
     for error in errors {
         assert!(
-            error.contains("of which only the metadata is known"),
+            error.contains("only the metadata of the object is cached"),
             "{error}"
         );
     }

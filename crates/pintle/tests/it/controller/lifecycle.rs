@@ -195,7 +195,7 @@ async fn reconcile_that_does_not_end_is_dropped_and_reported() {
     assert_eq!(start.elapsed(), Duration::from_secs(3));
 }
 
-/// Proves controller/informer-stops.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn stopped_informer_ends_the_controller_with_an_error() {
     let world = World::new();
@@ -213,7 +213,7 @@ async fn stopped_informer_ends_the_controller_with_an_error() {
     assert!(error.to_string().contains("ServiceAccount"), "{error}");
 }
 
-/// Proves controller/informer-stops.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn informer_that_stops_before_sync_ends_the_controller() {
     let server = ApiServer::builder().build();
@@ -234,7 +234,7 @@ async fn informer_that_stops_before_sync_ends_the_controller() {
     assert!(world.seen.take().is_empty());
 }
 
-/// Proves controller/informer-stops.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn stopped_controller_leaves_shared_informers_running() {
     let world = World::new();

@@ -43,7 +43,7 @@ async fn note(account: Arc<ServiceAccount>, cx: Context<State>) -> Result<Action
     Ok(Action::await_change())
 }
 
-/// Proves controller/by-object, controller/state.
+/// Proves controller/by-object.
 #[tokio::test(start_paused = true)]
 async fn live_objects_are_reconciled_with_the_state() {
     let world = World::new();
@@ -163,7 +163,7 @@ async fn kube_runtime_policy_may_return_an_action() {
 
 /// Proves controller/outcomes.
 #[tokio::test(start_paused = true)]
-async fn any_error_type_is_retried_and_a_reconcile_error_decides_itself() {
+async fn reconcile_error_overrides_the_default_retry() {
     async fn boxed(_: Arc<ServiceAccount>, cx: Context<State>) -> Result<Action, BoxError> {
         cx.log("boxed");
         Err("no reason".into())

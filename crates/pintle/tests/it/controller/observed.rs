@@ -24,7 +24,7 @@ async fn create(client: &Client, name: &str) {
     maps.create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// Proves controller/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn metrics_have_controller_runtime_names() {
     let client = ApiServer::builder().build().client();

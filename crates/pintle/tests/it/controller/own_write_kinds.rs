@@ -237,7 +237,7 @@ fn value(metrics: &Metrics, line: &str) -> f64 {
         .unwrap()
 }
 
-/// Proves controller/read-your-writes-bounded.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     let server = ApiServer::builder().build();

@@ -101,7 +101,7 @@ async fn create_in(
     Ok(Action::await_change())
 }
 
-/// Proves controller/read-your-writes-bounded.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn key_runs_anyway_when_its_writes_do_not_appear() {
     let server = ApiServer::builder().build();
@@ -191,7 +191,7 @@ async fn observe_deletion(
     (seen, !metrics.encode().contains(stale))
 }
 
-/// Proves controller/read-your-writes, controller/read-your-writes-bounded.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn reconcile_does_not_see_what_was_deleted() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
@@ -211,7 +211,7 @@ async fn reconcile_sees_a_deleted_object_held_by_a_finalizer() {
     assert!(!stale, "its removal is not awaited");
 }
 
-/// Proves controller/read-your-writes-bounded.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn write_that_a_cache_may_never_show_is_not_awaited() {
     type Source = KubeSource<Secret>;

@@ -82,7 +82,7 @@ async fn result_decides_when_the_key_runs_again() {
     }
 }
 
-/// Proves queue/priority-merge.
+/// Proves queue/priority.
 #[tokio::test(start_paused = true)]
 async fn key_runs_again_at_the_requested_priority() {
     let world = World::new();
@@ -110,7 +110,7 @@ async fn key_runs_again_at_the_requested_priority() {
     assert!(matches!(runs[..], [0, 5..=8]), "{seen:?}");
 }
 
-/// Proves controller/not-watched.
+/// Proves controller/inputs.
 #[tokio::test(start_paused = true)]
 async fn lister_of_an_unwatched_kind_is_an_error() {
     let world = World::new();
@@ -134,7 +134,7 @@ async fn lister_of_an_unwatched_kind_is_an_error() {
     );
 }
 
-/// Proves controller/worker-count.
+/// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
 async fn workers_bound_concurrent_reconciles() {
     let world = World::new();

@@ -15,7 +15,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// Proves controller/user-queue.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn run_returns_when_the_user_shuts_the_queue_down() {
     let world = World::new();
@@ -35,7 +35,7 @@ async fn run_returns_when_the_user_shuts_the_queue_down() {
     assert!(stopped.unfinished.is_empty());
 }
 
-/// Proves controller/user-queue.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn run_returns_at_once_on_a_queue_that_is_shut_down() {
     let world = World::new();
@@ -47,7 +47,7 @@ async fn run_returns_at_once_on_a_queue_that_is_shut_down() {
     assert_eq!(stopped.reason, StopReason::QueueShutDown);
 }
 
-/// Proves controller/user-queue.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn stopping_leaves_the_users_queue_open() {
     let world = World::new();

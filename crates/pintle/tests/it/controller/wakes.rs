@@ -81,7 +81,11 @@ async fn source_that_panics_or_ends_is_contained() {
     let mut seen = world.seen.take();
     seen.sort_unstable();
     assert_eq!(seen, ["a", "from-ending", "from-panicking"]);
-    assert_eq!(log.lines("a broken source; continuing without it").len(), 1);
+    assert_eq!(
+        log.lines("external source failed; continuing without it")
+            .len(),
+        1
+    );
     world.relabel("a", 1).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"], "the controller continues");

@@ -99,7 +99,7 @@ async fn fields_of_coordinated_leader_election_are_retained() {
 
 /// Proves election/release.
 #[tokio::test(start_paused = true)]
-async fn release_is_repeated_if_the_lease_changes_meanwhile() {
+async fn conflicting_release_is_retried() {
     let server = ApiServer::builder().build();
     let (inner, other) = (server.client(), leases(&server));
     let releases = Arc::new(Mutex::new(0));

@@ -27,7 +27,7 @@ fn counted(open: &Arc<()>, client: &Client) -> Client {
     Client::new(service, client.default_namespace())
 }
 
-/// Proves election/many-terms.
+/// Proves manager/terms.
 #[tokio::test(start_paused = true)]
 async fn thousand_terms_leave_no_tasks_or_requests() {
     let server = ApiServer::builder().build();

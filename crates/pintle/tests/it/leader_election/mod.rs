@@ -329,7 +329,7 @@ async fn leader_that_cannot_renew_stops_before_its_lease_ends() {
         .await
         .unwrap_err();
     assert_eq!(NotLeading::find(&refused), Some(NotLeading::NotSent));
-    assert!(refused.to_string().contains("does not lead"), "{refused}");
+    assert!(refused.to_string().contains("not the leader"), "{refused}");
 }
 
 /// Proves election/gate.
@@ -352,7 +352,7 @@ async fn write_of_a_former_term_is_cancelled_in_the_next() {
     assert_eq!(hanging.await.unwrap(), Err(Some(NotLeading::Cancelled)));
 }
 
-/// Proves election/many-terms.
+/// Proves manager/terms.
 #[tokio::test(start_paused = true)]
 async fn lost_leader_competes_again() {
     let server = ApiServer::builder().build();
@@ -386,7 +386,7 @@ async fn lost_leader_competes_again() {
     );
 }
 
-/// Proves election/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn lease_age_is_scraped_from_the_leader() {
     let (server, metrics) = (

@@ -76,7 +76,7 @@ async fn events_go_to_the_cluster_of_their_object() {
     assert_eq!(events(&home).await, [""; 0]);
 }
 
-/// Proves controller/clusters, manager/gated-writes.
+/// Proves controller/clusters, election/gate.
 #[tokio::test(start_paused = true)]
 async fn writes_to_another_cluster_are_gated_too() {
     let (home, east) = (ApiServer::builder().build(), ApiServer::builder().build());

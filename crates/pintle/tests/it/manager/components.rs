@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use super::{Record, Running, account, manager, recorder, settle};
 use crate::support::SECOND;
 
-/// Proves manager/many-controllers.
+/// Proves factory/inputs.
 #[tokio::test(start_paused = true)]
 async fn controllers_share_one_list_per_kind() {
     let server = ApiServer::builder().build();
@@ -326,7 +326,7 @@ async fn duplicate_component_names_are_an_error() {
     manager.add(recorder(&manager, "accounts", &record));
     manager.add(recorder(&manager, "accounts", &record));
     let error = Running::start(manager).ended().await.unwrap_err();
-    assert_eq!(error.to_string(), "two components are called accounts");
+    assert_eq!(error.to_string(), "duplicate component name \"accounts\"");
 }
 
 /// Proves manager/stop-deadline.
@@ -362,7 +362,7 @@ async fn stop_reports_what_it_dropped() {
     assert!(begun.elapsed() <= 10 * SECOND, "{:?}", begun.elapsed());
 }
 
-/// Proves manager/metrics.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn metrics_cover_controllers_queues_informers_and_build() {
     let api = ApiServer::builder().build();

@@ -63,7 +63,7 @@ async fn standby_takes_over_at_once_and_lists_nothing() {
     second.stop().await;
 }
 
-/// Proves manager/gated-writes.
+/// Proves election/gate.
 #[tokio::test(start_paused = true)]
 async fn controllers_write_only_while_leading() {
     let api = ApiServer::builder().build();
@@ -192,7 +192,7 @@ async fn lease_that_cannot_be_released_is_reported() {
     assert!(begun.elapsed() <= 3 * SECOND, "{:?}", begun.elapsed());
 }
 
-/// Proves manager/release.
+/// Proves election/release.
 #[tokio::test(start_paused = true)]
 async fn lease_is_released_after_the_last_reconcile() {
     let api = ApiServer::builder().build();
@@ -227,7 +227,7 @@ async fn lease_is_released_after_the_last_reconcile() {
 /// A dropped reconcile may have a write in flight, which has the rest of the lease duration to
 /// arrive.
 ///
-/// Proves manager/release.
+/// Proves election/release.
 #[tokio::test(start_paused = true)]
 async fn lease_is_not_released_if_a_reconcile_was_dropped() {
     let api = ApiServer::builder().build();

@@ -138,7 +138,7 @@ fn program(client: Client, identity: &'static str) -> Manager {
     manager
 }
 
-/// Proves rbac/derived.
+/// Proves permissions/derived.
 #[tokio::test(start_paused = true)]
 async fn rules_match_the_requests_of_a_program() {
     let (server, needed) = (ApiServer::builder().build(), Needed::default());
@@ -176,7 +176,7 @@ async fn rules_match_the_requests_of_a_program() {
     assert!(superfluous.is_empty(), "superfluous {superfluous:?}");
 }
 
-/// Proves rbac/derived.
+/// Proves permissions/derived.
 #[tokio::test(start_paused = true)]
 async fn rules_need_no_cluster() {
     let nowhere = tower::service_fn(|_: http::Request<Body>| async {
@@ -223,7 +223,7 @@ async fn rules_need_no_cluster() {
     );
 }
 
-/// Proves rbac/derived, controller/inputs.
+/// Proves permissions/derived, controller/inputs.
 #[tokio::test(start_paused = true)]
 async fn rules_follow_the_namespaces_of_inputs() {
     let client = ApiServer::builder().build().client();

@@ -152,7 +152,7 @@ fn object_may_cause_25_events_then_one_per_5_minutes() {
     );
 }
 
-/// Proves events/bounded-memory.
+/// Proves events/never-blocks.
 #[test]
 fn each_cache_keeps_the_4096_most_recent() {
     let (mut correlator, now) = (Correlator::new(), Instant::now());

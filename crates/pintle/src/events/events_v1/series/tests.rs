@@ -141,7 +141,7 @@ fn refresh_writes_series_but_not_single_events() {
     assert_eq!(series.write_all(), [3]);
 }
 
-/// Proves events/v1-bounded.
+/// Proves events/never-blocks.
 #[test]
 fn due_event_is_queued_once_with_its_latest_count() {
     let mut series = Fixture::new();
@@ -157,12 +157,12 @@ fn due_event_is_queued_once_with_its_latest_count() {
     assert_eq!(
         (first.occurrences, second.occurrences),
         (2, 2),
-        "the third was counted at once"
+        "the third was counted immediately"
     );
     assert_eq!(series.cache.pending(), 0);
 }
 
-/// Proves events/v1-bounded.
+/// Proves events/never-blocks.
 #[test]
 fn only_idle_events_make_room() {
     let mut series = Fixture::new();
@@ -181,7 +181,7 @@ fn only_idle_events_make_room() {
     assert_eq!(series.write_all(), [1, 2], "pod-4095 was still known");
 }
 
-/// Proves events/v1-bounded.
+/// Proves events/never-blocks.
 #[test]
 fn full_cache_writes_pending_counts_to_make_room() {
     let mut series = Fixture::new();

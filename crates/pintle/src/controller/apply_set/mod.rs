@@ -14,7 +14,7 @@
 //! 2. It carries the label [`APPLY_SET_LABEL`] with the name of the set.
 //! 3. It is not among the children of this call, compared by group, kind, namespace and name.
 //!
-//! The controller reference makes a member wake its owner, and has the garbage collector delete it
+//! The controller reference enqueues the owner when a member changes, and has the garbage collector delete it
 //! with the owner. The label distinguishes members from children that the controller creates in
 //! other ways, such as individual Jobs.
 //!

@@ -135,21 +135,9 @@ pub(super) trait Readable: Send + Sync {
 }
 
 /// The metrics of all queues built with one [`Metrics`](crate::metrics::Metrics), by the label
-/// `name`. Queues with the same name are added up.
-///
-/// | metric | meaning |
-/// |---|---|
-/// | `workqueue_depth` | keys to run now |
-/// | `workqueue_adds_total` | adds that did not collapse |
-/// | `workqueue_queue_duration_seconds` | time from ready to dequeued |
-/// | `workqueue_work_duration_seconds` | time from dequeued to done, except for items that were put back |
-/// | `workqueue_unfinished_work_seconds` | total processing time of the keys being processed, without parked ones |
-/// | `workqueue_longest_running_processor_seconds` | the longest of these times |
-/// | `workqueue_retries_total` | delayed and rate-limited adds |
-/// | `workqueue_delayed` | delayed keys |
-/// | `workqueue_undecided_total` | items dropped without a result |
+/// `name`. See the [module](super#metrics) for what they mean.
 #[derive(Clone, Default)]
-pub struct QueueMetrics {
+pub(super) struct QueueMetrics {
     queues: Arc<Mutex<Queues>>,
 }
 

@@ -35,7 +35,6 @@ pub enum Delta<K> {
         /// The objects, in the order of the list.
         items: Vec<Object<K>>,
         /// Objects in the list that could not be read.
-        #[doc(hidden)]
         unread: Vec<Unread>,
         /// The `resourceVersion` of the list.
         resource_version: String,
