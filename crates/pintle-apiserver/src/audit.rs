@@ -116,10 +116,7 @@ impl Record {
             return;
         }
         if recorded.annotations.len() >= MAX_ANNOTATIONS || bytes > MAX_BYTES {
-            tracing::warn!(
-                key,
-                "ignoring an audit annotation: the request has too many"
-            );
+            tracing::warn!(key, "too many audit annotations; dropping this one");
             return;
         }
         recorded.bytes = bytes;

@@ -50,6 +50,39 @@
 //! assert!(error.to_string().ends_with("spec: Invalid value: at most 5 replicas"));
 //! # Ok::<(), pintle_apiserver::crd::Error>(())
 //! ```
+//!
+//! A CRD that `kube` derives from a struct is checked in the same way:
+//!
+//! ```
+//! use kube::{CustomResource, CustomResourceExt};
+//! use pintle_apiserver::crd::Crd;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+//! #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+//! struct DatabaseSpec {
+//!     #[schemars(range(min = 1, max = 5))]
+//!     replicas: i32,
+//! }
+//!
+//! let crd = Crd::from_value(serde_json::to_value(Database::crd())?)?;
+//! let database = Database::new("main", DatabaseSpec { replicas: 6 });
+//! let error = crd.validate(&serde_json::to_value(&database)?).unwrap_err();
+//! assert!(error.to_string().contains("spec.replicas in body should be less than or equal to 5"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`documents`] splits a file with several documents, such as the CRDs of a release:
+//!
+//! ```no_run
+//! use pintle_apiserver::crd::{Crd, documents};
+//!
+//! let documents = documents(&std::fs::read_to_string("crds.yaml")?)?.into_iter();
+//! let crds = documents.filter(|it| it["kind"] == "CustomResourceDefinition");
+//! let crds = crds.map(Crd::from_value).collect::<Result<Vec<_>, _>>()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -73,6 +106,7 @@ const GROUP: &str = "apiextensions.k8s.io";
 #[derive(Debug, Clone)]
 pub struct Crd {
     name: String,
+    group: String,
     kind: String,
     namespaced: bool,
     versions: Vec<ServedVersion>,
@@ -104,6 +138,12 @@ pub enum Error {
     /// The text is not YAML, or has fields of the wrong type.
     #[error("cannot decode: {0}")]
     Decode(String),
+    /// The text has several documents, or none.
+    #[error("expected one document, found {found}; `documents` reads files that have several")]
+    Documents {
+        /// The number of documents. The items of a `List` count.
+        found: usize,
+    },
     /// The document is not a CRD of version `apiextensions.k8s.io/v1`.
     #[error("expected a CustomResourceDefinition of {GROUP}/v1, found {kind:?} of {api_version:?}")]
     NotACrd {
@@ -112,8 +152,8 @@ pub enum Error {
         /// The `kind` of the document.
         kind: String,
     },
-    /// The object is of a kind or version that the CRD does not define.
-    #[error("{name} does not define {kind:?} of {api_version:?}")]
+    /// The object is of a kind that the CRD does not define, or of a version that it does not serve.
+    #[error("{name} does not serve {kind:?} of {api_version:?}")]
     Undefined {
         /// The name of the CRD.
         name: String,
@@ -123,8 +163,10 @@ pub enum Error {
         kind: String,
     },
     /// The CRD or the object is not valid.
-    #[error("{kind} {name:?} is invalid: {message}")]
+    #[error("{kind}.{group} {name:?} is invalid: {message}")]
     Invalid {
+        /// The group of the kind.
+        group: String,
         /// The kind.
         kind: String,
         /// The name.
@@ -136,13 +178,14 @@ pub enum Error {
     },
 }
 
-fn invalid(kind: &str, name: &str, errors: &[FieldError]) -> Error {
+fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Error {
     let problem = |error: &FieldError| Problem {
         field: error.field.clone(),
         reason: error.reason.as_str(),
         message: error.body(),
     };
     Error::Invalid {
+        group: group.to_owned(),
         kind: kind.to_owned(),
         name: name.to_owned(),
         message: aggregate(errors),
@@ -183,14 +226,19 @@ pub fn documents(yaml: &str) -> Result<Vec<Value>, Error> {
 }
 
 impl Crd {
-    /// Reads a CRD from YAML or JSON and validates it.
+    /// Reads a CRD from YAML or JSON and validates it. For files with several documents, use
+    /// [`documents`].
     ///
     /// # Errors
     ///
-    /// Fails if the text cannot be decoded, is not a CRD, or if the server would refuse it.
+    /// Fails if the text cannot be decoded, is not a single CRD, or if the server would refuse it.
     pub fn parse(yaml: &str) -> Result<Self, Error> {
-        let decoded = serde_saphyr::from_str(yaml);
-        Self::from_value(decoded.map_err(|error| Error::Decode(error.to_string()))?)
+        let mut found = documents(yaml)?;
+        match (found.pop(), found.len()) {
+            (Some(definition), 0) => Self::from_value(definition),
+            (None, _) => Err(Error::Documents { found: 0 }),
+            (Some(_), others) => Err(Error::Documents { found: others + 1 }),
+        }
     }
 
     /// Validates a CRD that has been decoded.
@@ -222,15 +270,16 @@ impl Crd {
         let mut errors = meta::check(tree, NameRule::Subdomain, false, true);
         errors.extend(crd::check(tree));
         if !errors.is_empty() {
-            return Err(invalid("CustomResourceDefinition", &name, &errors));
+            return Err(invalid(GROUP, "CustomResourceDefinition", &name, &errors));
         }
         let spec = &definition["spec"];
         let group = text(&spec["group"]);
         let mut versions = Vec::new();
-        for version in spec["versions"].as_array().into_iter().flatten() {
+        let all = spec["versions"].as_array().into_iter().flatten();
+        for version in all.filter(|version| version["served"] == true) {
             let schema = Structural::parse(&version["schema"]["openAPIV3Schema"]);
-            let schema =
-                schema.map_err(|errors| invalid("CustomResourceDefinition", &name, &errors))?;
+            let schema = schema
+                .map_err(|errors| invalid(GROUP, "CustomResourceDefinition", &name, &errors))?;
             let api_version = format!("{group}/{}", text(&version["name"]));
             versions.push(ServedVersion {
                 api_version,
@@ -240,6 +289,7 @@ impl Crd {
         }
         Ok(Self {
             name,
+            group,
             kind: text(&spec["names"]["kind"]),
             namespaced: spec["scope"] == "Namespaced",
             versions,
@@ -258,12 +308,18 @@ impl Crd {
         &self.kind
     }
 
-    /// Returns the `apiVersion` of each version: `example.com/v1`.
+    /// Returns the group of the kind: `example.com`.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the `apiVersion` of each served version: `example.com/v1`.
     pub fn api_versions(&self) -> impl Iterator<Item = &str> {
         self.versions.iter().map(|it| it.api_version.as_str())
     }
 
-    /// Returns true if the CRD defines the kind and version of an object.
+    /// Returns true if the CRD defines the kind of an object and serves its version.
     #[must_use]
     pub fn defines(&self, object: &Value) -> bool {
         self.version(object).is_ok()
@@ -282,29 +338,48 @@ impl Crd {
         }
     }
 
-    /// Drops fields that the schema does not specify. Returns their paths.
+    /// Drops fields that the schema does not specify, and unknown metadata of embedded resources.
+    /// Returns their paths.
     ///
     /// # Errors
     ///
-    /// Fails if the CRD does not define the kind and version of the object.
+    /// Fails if the CRD does not serve the kind and version of the object, or if the type or the
+    /// metadata of an embedded resource cannot be decoded.
     pub fn prune(&self, object: &mut Value) -> Result<Vec<String>, Error> {
-        let found = object.clone();
-        Ok(self.version(&found)?.schema.prune(object))
+        let schema = &self.version(object)?.schema;
+        let mut unknown = schema.prune(object);
+        let embedded = schema.coerce(object);
+        unknown.extend(embedded.map_err(|error| {
+            let name = meta::text(meta::tree(object), "name");
+            invalid(&self.group, &self.kind, name, &[error])
+        })?);
+        Ok(unknown)
     }
 
     /// Fills in the defaults of the schema.
     ///
     /// # Errors
     ///
-    /// Fails if the CRD does not define the kind and version of the object.
+    /// Fails if the CRD does not serve the kind and version of the object, or if its defaults add more
+    /// than 3 MiB.
     pub fn default(&self, object: &mut Value) -> Result<(), Error> {
-        let found = object.clone();
-        self.version(&found)?.schema.default(object);
-        Ok(())
+        if self.version(object)?.schema.default(object) {
+            return Ok(());
+        }
+        let why = "the defaults of the object are too large";
+        Err(Error::Decode(why.to_owned()))
     }
 
     /// Validates a new object: its metadata, the schema and the CEL rules. A missing namespace is
     /// not an error, because clients fill it in.
+    ///
+    /// This is the last of the server's steps. It neither prunes nor fills in defaults, so call
+    /// [`prune`](Self::prune) and [`default`](Self::default) first, in this order, to get the
+    /// server's verdict: a required field may have a default, and unknown fields are not an error
+    /// here.
+    ///
+    /// `status` is validated like the rest, so that a test can check what a controller writes. A
+    /// server drops it from a new object if it is a subresource.
     ///
     /// # Errors
     ///
@@ -314,7 +389,8 @@ impl Crd {
     }
 
     /// Validates an object that replaces `old`: transition rules apply, and what did not change is
-    /// tolerated.
+    /// tolerated. Like [`validate`](Self::validate), it expects objects that are pruned and have their
+    /// defaults.
     ///
     /// # Errors
     ///
@@ -345,6 +421,7 @@ impl Crd {
             return Ok(());
         }
         Err(invalid(
+            &self.group,
             &self.kind,
             meta::text(meta::tree(object), "name"),
             &errors,

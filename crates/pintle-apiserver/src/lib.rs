@@ -36,13 +36,14 @@
 //! CRDs work as in Kubernetes: the server calls them over HTTPS. [`ApiServer::route_webhooks`] sends a
 //! Service to an address or a tower service, and [`ApiServer::register_webhook`] and
 //! [`ApiServer::register_converter`] take closures, which need no socket and run under a paused
-//! clock. Only the CA bundle of a configuration is trusted, not the certificates of the system.
+//! clock. A configuration with a `caBundle` trusts only that; one without trusts the certificates of
+//! the system, or those of [`Builder::webhook_roots`].
 //!
 //! # Objects without effect
 //!
 //! The server accepts every built-in kind but does not implement all of them. A write of an object
-//! that is only stored, such as a `StatefulSet` without a controller, succeeds
-//! with a `Warning` header that says so. A controller that implements such a kind calls
+//! that is only stored, such as a `StatefulSet` without a controller, succeeds with a `Warning` header
+//! that says so. A controller that implements such a kind calls
 //! [`ApiServer::register_controller`].
 //!
 //! # Pods
@@ -64,10 +65,9 @@ mod authz;
 #[cfg(feature = "client")]
 mod client;
 mod codec;
-mod conversion;
+mod conversion_webhook;
 pub mod crd;
 mod meta;
-mod names;
 mod patch;
 mod points;
 pub mod quota;

@@ -251,7 +251,7 @@ impl Builder {
 
     /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
-    /// Any machine that has the token then has administrator rights.
+    /// Any machine that has the token then is an administrator.
     pub fn listen_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
         self

@@ -87,7 +87,7 @@ where
                     if let Some(audited) = &mut audited {
                         audited.user(&user);
                     }
-                    api.admit_request(&parts, user)
+                    api.authorize_request(&parts, user)
                 });
             let user = match user {
                 Ok(user) => user,

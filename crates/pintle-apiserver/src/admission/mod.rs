@@ -1,7 +1,7 @@
 //! The admission chain: what may change or refuse a write after it is decoded and before it is stored.
 //!
 //! ```text
-//! decode ─► admit (mutating) ─┬─► prepare, validate the schema ─► validate ─► commit
+//! decode ─► admit (mutating) ─┬─► prepare, validate the schema ─► validate ─► reserve ─► commit
 //!             ▲               │
 //!             └── once more ──┘ if a plugin asked for it
 //! ```
@@ -15,6 +15,10 @@
 //! All plugins admit before any plugin validates, each phase in the order of [`plugins`]. If a plugin
 //! calls [`Request::reinvoke`], the admit phase runs once more, and never a third time. The first
 //! error ends the chain, and with it the write.
+//!
+//! A plugin that charges a budget does so in the last phase, when the object has been converted to
+//! the stored version and nothing is left to wait for. Had it charged before, a controller that
+//! counts what exists would not find the object of a slow converter and take the charge back.
 //!
 //! # What a plugin sees
 //!
@@ -109,6 +113,23 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         let _ = (api, request, object);
         verdict(Ok(()))
     }
+
+    /// Returns true if [`reserve`](Self::reserve) wants to see this write.
+    fn reserves(&self, api: &Api, request: &Request<'_>) -> bool {
+        let _ = (api, request);
+        false
+    }
+
+    /// Charges a budget for a write that is stored next, or refuses it.
+    fn reserve<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: &'a Tree,
+    ) -> Verdict<'a> {
+        let _ = (api, request, object);
+        verdict(Ok(()))
+    }
 }
 
 /// The plugins of a server, in order.
@@ -196,6 +217,34 @@ impl Chain {
             if plugin.validates(api, request) {
                 let validated = plugin.validate(api, request, object).await;
                 validated.inspect_err(|error| refused(&**plugin, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if some plugin wants to charge a budget for the write.
+    pub(crate) fn reserves(&self, api: &Api, request: &Request<'_>) -> bool {
+        self.plugins
+            .iter()
+            .any(|plugin| plugin.reserves(api, request))
+    }
+
+    /// Lets every plugin charge its budget for the write.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, a budget may be charged for a write that is not
+    /// stored.
+    pub(crate) async fn reserve(
+        &self,
+        api: &Api,
+        request: &Request<'_>,
+        object: &Tree,
+    ) -> Result<(), ApiError> {
+        for plugin in &self.plugins {
+            if plugin.reserves(api, request) {
+                let reserved = plugin.reserve(api, request, object).await;
+                reserved.inspect_err(|error| refused(&**plugin, error))?;
             }
         }
         Ok(())

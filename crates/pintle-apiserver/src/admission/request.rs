@@ -11,7 +11,7 @@ use crate::{
     registry::Resource,
 };
 
-/// What errors show instead of a name if there is none.
+/// The placeholder for a missing name in errors.
 const UNKNOWN: &str = "Unknown";
 
 /// Returns the name of an object that may not have one yet, as errors show it.

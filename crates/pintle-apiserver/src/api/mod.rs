@@ -235,7 +235,7 @@ impl Api {
         Ok(answer)
     }
 
-    /// Answers a request within its time, which a write has because its webhooks may not have any.
+    /// Answers a request, or fails with 504 at its deadline. Only writes have one, so that slow webhooks cannot hold a request forever.
     async fn call_in_time(self: &Arc<Self>, call: Call) -> Answer {
         let limit = call.time_limit()?;
         let mut answer = std::pin::pin!(self.call(call));

@@ -134,7 +134,7 @@ impl Access<'static> {
     }
 }
 
-/// Returns the single name that a field selector allows: a list of one object needs the right to
+/// Returns the single name that a field selector allows: a list of one object needs permission to
 /// that object only.
 fn selected_name(selector: &str) -> Option<String> {
     let requirements = field_selector::parse(selector).ok()?;

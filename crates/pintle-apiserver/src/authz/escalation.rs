@@ -1,8 +1,15 @@
-//! Escalation: no user may grant rights it does not have.
+//! Escalation: no user may grant permissions it does not have.
 //!
-//! A user may write a role if it holds every right in it, or may `escalate` roles; and a binding if
-//! it holds every right of the role, or may `bind` that role. Members of `system:masters` may do
+//! A user may write a role if it holds every permission in it, or may `escalate` roles; and a binding if
+//! it holds every permission of the role, or may `bind` that role. Members of `system:masters` may do
 //! both. Checked after mutating admission and before validation, as upstream does.
+//!
+//! # Limits
+//!
+//! Every permission of a role is compared with every rule of the user, which can be many: a rule with lists
+//! of groups, resources, names and verbs grants all of their combinations. A role with more than
+//! [`MAX_PARTS`] of them, or one that takes more than [`MAX_EFFORT`] comparisons, is refused. Rules
+//! that a single rule of the user covers are compared as a whole, so they rarely reach the limits.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +19,18 @@ use super::{
     Access,
     access::Resource,
     rbac::{GROUP, RbacKind, RoleRef, Unresolved, aggregate},
-    rule::{Rule, quoted},
+    rule::{Cover, Effort, Rule, quoted},
 };
 use crate::{
     api::{Api, ApiError, User},
     meta::Tree,
 };
 
-/// The maximum number of rights of one role that are compared with those of its writer, one by one.
+/// The maximum number of permissions of one role that are compared with those of its writer, one by one.
 const MAX_PARTS: usize = 200_000;
+
+/// The maximum number of comparisons for one role.
+const MAX_EFFORT: usize = 10_000_000;
 
 /// A role or binding that a user wants to write.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +45,7 @@ pub(crate) struct Grants<'a> {
 }
 
 impl Api {
-    /// Fails with 403 if a user would grant rights that it does not have.
+    /// Fails with 403 if a user would grant permissions that it does not have.
     pub(crate) fn check_escalation(
         &self,
         user: &User,
@@ -133,20 +143,33 @@ impl Api {
             .map_err(|why| ApiError::forbidden(GROUP, kind.plural(), name, &why))
     }
 
-    /// Checks that a user holds every right in `rules`. The error lists those it does not hold.
+    /// Checks that a user holds every permission in `rules`. The error lists those it does not hold.
     fn confirm(&self, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
         let (own, errors) = self.rbac.user_rules(user, namespace);
-        let held = |part: &Rule| own.iter().any(|rule| rule.covers(part));
+        let covers: Vec<Cover<'_>> = own.iter().map(Cover::new).collect();
+        let effort = Effort::new(MAX_EFFORT);
+        let held = |part: &Rule| covers.iter().any(|own| own.covers(part, &effort));
         let open: Vec<&Rule> = rules.iter().filter(|rule| !held(rule)).collect();
         let parts = open.iter().map(|rule| rule.parts());
-        if parts.fold(0, usize::saturating_add) > MAX_PARTS {
-            return Err(format!(
-                "user {:?} is attempting to grant too many RBAC permissions to check: more than {MAX_PARTS} combinations of API groups, resources, names and verbs",
+        let parts = parts.fold(0, usize::saturating_add);
+        let too_many = || {
+            format!(
+                "user {:?} is attempting to grant too many RBAC permissions to check: the limits \
+                 are {MAX_PARTS} combinations of API groups, resources, names and verbs, and \
+                 {MAX_EFFORT} comparisons with the rules of the user; use smaller roles, or a user \
+                 that may escalate or bind them",
                 user.name
-            ));
+            )
+        };
+        if parts > MAX_PARTS || effort.is_exhausted() {
+            return Err(too_many());
         }
         let parts = open.into_iter().flat_map(Rule::split);
-        let missing: Vec<Rule> = parts.filter(|part| !held(part)).collect();
+        let missing = parts.take_while(|_| !effort.is_exhausted());
+        let missing: Vec<Rule> = missing.filter(|part| !held(part)).collect();
+        if effort.is_exhausted() {
+            return Err(too_many());
+        }
         if missing.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Impersonation: the `Impersonate-User` and related headers.
 //!
-//! A user may act as another one if it has the rights for it. There are two ways to have them:
+//! A user may act as another one if it is permitted to. There are two ways to permit it:
 //!
 //! - The verb `impersonate` on `users`, `groups`, `serviceaccounts`, `uids` and
 //!   `userextras/KEY`, which allows every request.
@@ -22,14 +22,14 @@ use crate::{
     meta::NameRule,
 };
 
-/// How the names of all headers about impersonation start.
+/// The prefix of all impersonation headers.
 const PREFIX: &str = "impersonate-";
 const EXTRA: &str = "impersonate-extra-";
 /// The group of resources that stand for attributes of a user.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The extra field that names the node of a service account's Pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// With this many groups or extra values, the right to all of them is tried first.
+/// With this many groups or extra values, permission for all of them is tried first.
 const MANY: usize = 4;
 
 /// The ways to impersonate, in the order in which they are tried.
@@ -152,7 +152,7 @@ impl Mode {
         if let What::Resource(who) = &mut who.what {
             if let (true, Some(node)) = (constrained, node_name(&wanted.name)) {
                 who.plural = "nodes".into();
-                // The right to the own node is the same for every node.
+                // Permission for the own node is the same for every node.
                 let own = self == Self::AssociatedNode;
                 who.name = if own {
                     "*".into()

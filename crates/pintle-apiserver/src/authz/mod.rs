@@ -6,11 +6,11 @@
 //!
 //! Every request passes one [`Authorizer`] before its body is read. `system:masters` may do
 //! everything and is never asked. [`access`] derives from method and path what a request wants to
-//! do, without knowing whether the resource exists, so that a user without rights cannot probe.
+//! do, without knowing whether the resource exists, so that a user without permissions cannot probe.
 //! [`impersonation`] decides who a request acts as.
 //!
 //! The same authorizer answers access reviews, and the questions that single kinds ask: may this
-//! user grant these rights ([`escalation`]), approve a certificate, or create an object with PUT?
+//! user grant these permissions ([`escalation`]), approve a certificate, or create an object with PUT?
 
 pub(crate) mod access;
 pub(crate) mod escalation;
@@ -34,7 +34,7 @@ pub(crate) trait Authorizer: fmt::Debug + Send + Sync {
     /// Returns what `user` may do in a namespace.
     fn rules(&self, user: &User, namespace: &str) -> Rules;
 
-    /// Returns true if anonymous users have limited rights.
+    /// Returns true if anonymous users have limited permissions.
     fn knows_anonymous(&self) -> bool {
         true
     }
@@ -49,11 +49,11 @@ pub(crate) enum Decision {
     NoOpinion(String),
 }
 
-/// The rights of a user.
+/// The permissions of a user.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) rules: Vec<Rule>,
-    /// Why rights may be missing; empty if none are.
+    /// Why permissions may be missing; empty if none are.
     pub(crate) error: String,
 }
 
@@ -159,7 +159,7 @@ impl Api {
     /// # Errors
     ///
     /// Fails if the user may not impersonate another one, or may not make this request.
-    pub(crate) fn admit_request(&self, parts: &Parts, user: User) -> Result<User, ApiError> {
+    pub(crate) fn authorize_request(&self, parts: &Parts, user: User) -> Result<User, ApiError> {
         let user = impersonation::acting_user(self, parts, user)?;
         if !user.is_administrator() {
             let access = Access::of_request(&parts.method, &parts.uri);

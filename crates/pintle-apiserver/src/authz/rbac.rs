@@ -3,9 +3,9 @@
 //! The authorizer keeps its own decoded copy of all roles and bindings, indexed by subject, so that
 //! a request decodes nothing. It is loaded by the first request that needs it; requests of
 //! administrators do not. From then on the hooks of the four kinds refresh one entry per write,
-//! before the write is answered, so that rights apply as soon as they are granted.
+//! before the write is answered, so that permissions apply as soon as they are granted.
 //!
-//! Rights only add up: a binding to a role that does not exist grants nothing, and the error for a
+//! Permissions are purely additive: a binding to a role that does not exist grants nothing, and the error for a
 //! refused request mentions it.
 
 use std::{

@@ -3,7 +3,7 @@
 pub(crate) mod field_selector;
 pub(crate) mod label_selector;
 pub(crate) mod names;
-mod validate;
+mod object_meta;
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 pub(crate) use self::{
     label_selector::LabelSelector,
     names::NameRule,
-    validate::{check, check_update, finalizer_warnings},
+    object_meta::{check, check_annotations, check_labels, check_update, finalizer_warnings},
 };
 
 /// An object as a JSON tree.

@@ -1,6 +1,9 @@
-//! Validation of names, label keys and label values, with upstream's messages.
+//! Names: validation of names, label keys and label values, with upstream's messages, and the random
+//! part of generated names.
 
 use std::net::IpAddr;
+
+use pintle_clock::Rng;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -9,6 +12,9 @@ const WORD: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 const DOTS: &str = "must not contain dots";
+
+/// The alphabet of Kubernetes' generated names: no vowels and no look-alikes.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The syntax that a kind requires of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +186,15 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
         problems.push(LABEL_VALUE.to_owned());
     }
     problems
+}
+
+/// Returns five random characters to append to a `generateName`.
+pub(crate) fn random_suffix(rng: &Rng) -> String {
+    let random = || {
+        let index = usize::try_from(rng.below(ALPHABET.len() as u64)).unwrap_or_default();
+        char::from(ALPHABET[index])
+    };
+    std::iter::repeat_with(random).take(5).collect()
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Quota {
         for (group, plural, objects) in counted {
             let evaluator = Evaluator::of(group, plural);
             for name in self.hard.iter().filter(|name| evaluator.counts(name)) {
-                used.entry(name.clone()).or_insert(Amount::ZERO);
+                used.entry(name.clone()).or_default();
             }
             for object in *objects {
                 if !self
@@ -96,7 +96,7 @@ impl Quota {
                 }
                 for (name, amount) in evaluator.usage(object, now) {
                     if let Some(total) = used.get_mut(&name) {
-                        *total = total.plus(amount);
+                        *total = total.plus(&amount);
                     }
                 }
             }

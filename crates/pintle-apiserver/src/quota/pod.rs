@@ -33,6 +33,9 @@ const REQUIRED: [&str; 6] = [
     "requests.memory",
 ];
 
+/// Precedes the class in a request for its devices.
+const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
+
 /// The resources that can be set for a Pod as a whole.
 const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
 
@@ -44,12 +47,13 @@ pub(super) fn counts(name: &str) -> bool {
         || extended
 }
 
-/// Returns true for a resource that a device plugin provides.
+/// Returns true for a resource that a device plugin or the devices of a class provide.
 fn is_extended(resource: &str) -> bool {
-    resource.contains('/') && !resource.contains("kubernetes.io/")
+    let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    !native || resource.starts_with(DEVICE_CLASS)
 }
 
-/// Returns what a Pod uses. One that has finished, or should be gone by now, only counts as object.
+/// Returns what a Pod uses. One that has finished, or should be gone by now, counts only as an object.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     let mut usage = Amounts::from([("count/pods".to_owned(), Amount::of(1))]);
     let finished = matches!(
@@ -81,15 +85,15 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
         let native = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
             || name.starts_with("hugepages-");
         if native {
-            usage.insert(name.clone(), *amount);
+            usage.insert(name.clone(), amount.clone());
         }
         if native || is_extended(name) {
-            usage.insert(format!("requests.{name}"), *amount);
+            usage.insert(format!("requests.{name}"), amount.clone());
         }
     }
     for (name, amount) in limits {
         if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-            usage.insert(format!("limits.{name}"), *amount);
+            usage.insert(format!("limits.{name}"), amount.clone());
         }
     }
     usage
@@ -174,7 +178,7 @@ fn limits(pod: &Value) -> Amounts {
     });
     for (name, amount) in amounts(&spec["overhead"]) {
         if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
-            *limit = limit.plus(amount);
+            *limit = limit.plus(&amount);
         }
     }
     total
@@ -234,7 +238,9 @@ fn aggregate(spec: &Value, of: impl Fn(&Value, bool) -> Amounts) -> Amounts {
 
 fn add(total: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
-        let sum = total.get(name).map_or(*amount, |sum| sum.plus(*amount));
+        let sum = total
+            .get(name)
+            .map_or_else(|| amount.clone(), |sum| sum.plus(amount));
         total.insert(name.clone(), sum);
     }
 }
@@ -242,7 +248,7 @@ fn add(total: &mut Amounts, more: &Amounts) {
 fn raise(total: &mut Amounts, least: &Amounts) {
     for (name, amount) in least {
         if total.get(name).is_none_or(|found| amount > found) {
-            total.insert(name.clone(), *amount);
+            total.insert(name.clone(), amount.clone());
         }
     }
 }

@@ -18,7 +18,7 @@ fn limits_name_the_kinds_they_count() {
         "requests.cpu": "1", "requests.example.com/gpu": "1", "hugepages-2Mi": "1",
         "requests.storage": "1", "gold.storageclass.storage.k8s.io/requests.storage": "1",
         "services.nodeports": "1", "secrets": "1", "count/pods": "1", "count/foos.example.com": "1",
-        "nonsense": "1"}}));
+        "gpu.deviceclass.resource.k8s.io/devices": "1", "nonsense": "1"}}));
     let kinds: Vec<String> = quota
         .kinds()
         .into_iter()
@@ -31,7 +31,8 @@ fn limits_name_the_kinds_they_count() {
             "pods.",
             "secrets.",
             "services.",
-            "foos.example.com"
+            "foos.example.com",
+            "resourceclaims.resource.k8s.io"
         ]
     );
 }
@@ -108,7 +109,7 @@ fn claims_count_for_their_class() {
 }
 
 #[test]
-fn nothing_of_a_kind_is_zero() {
+fn unused_kind_counts_zero() {
     let spec = json!({"hard": {"count/foos.example.com": "9", "pods": "1"}});
     let used = used(&spec, "example.com", "foos", &[]);
     assert_eq!(
@@ -332,4 +333,47 @@ fn groups_are_part_of_what_counts() {
         used(&spec, "", "secrets", &[secret]),
         BTreeMap::from([("secrets".to_owned(), "1".to_owned())])
     );
+}
+
+#[test]
+fn device_claims_count_by_class_and_by_the_worst_alternative() {
+    let claim = |requests: &Value| json!({"spec": {"devices": {"requests": requests}}});
+    let gpus = |count: usize| json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+    let all = json!({"deviceClassName": "nic", "allocationMode": "All"});
+    let used_by = |claims: &[Value]| {
+        let spec = json!({"hard": {"gpu.deviceclass.resource.k8s.io/devices": "9",
+            "nic.deviceclass.resource.k8s.io/devices": "9",
+            "other.deviceclass.resource.k8s.io/devices": "9",
+            "count/resourceclaims.resource.k8s.io": "9"}});
+        let used = used(&spec, "resource.k8s.io", "resourceclaims", claims);
+        let class =
+            |name: &str| used[&format!("{name}.deviceclass.resource.k8s.io/devices")].clone();
+        let count = used["count/resourceclaims.resource.k8s.io"].clone();
+        [class("gpu"), class("nic"), class("other"), count]
+    };
+    let exact = claim(&json!([{"name": "a", "exactly": gpus(2)}, {"name": "b", "exactly": all}]));
+    assert_eq!(used_by(std::slice::from_ref(&exact)), ["2", "32", "0", "1"]);
+    // Only one alternative is allocated, so the largest counts, for each class.
+    let first = claim(&json!([{"name": "a", "firstAvailable": [gpus(1), gpus(3), all, gpus(2)]}]));
+    assert_eq!(used_by(std::slice::from_ref(&first)), ["3", "32", "0", "1"]);
+    assert_eq!(used_by(&[exact, first]), ["5", "64", "0", "2"]);
+    let unknown = json!({"deviceClassName": "gpu", "allocationMode": "Later", "count": 4});
+    let unknown = claim(&json!([{"name": "a", "exactly": unknown}, {"name": "b", "later": {}}]));
+    assert_eq!(used_by(&[unknown]), ["0", "0", "0", "1"]);
+    assert_eq!(used_by(&[claim(&json!([]))]), ["0", "0", "0", "1"]);
+}
+
+#[test]
+fn devices_that_pods_request_count_by_their_resource() {
+    let class = "deviceclass.resource.kubernetes.io/gpu";
+    let spec = json!({"hard": {format!("requests.{class}"): "9", "requests.example.com/nic": "9",
+        "requests.other.kubernetes.io/nic": "9"}});
+    let requests = json!({class: "2", "example.com/nic": "1", "other.kubernetes.io/nic": "1"});
+    let used = used(&spec, "", "pods", &[pod(&json!({"requests": requests}))]);
+    let expected = [
+        ("requests.deviceclass.resource.kubernetes.io/gpu", "2"),
+        ("requests.example.com/nic", "1"),
+    ];
+    let expected = expected.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
+    assert_eq!(used, expected.into());
 }

@@ -19,6 +19,12 @@ const PLAIN: [&str; 4] = [
     "secrets",
 ];
 
+/// Follows the class in limits of the devices of one class.
+const DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
+const COUNTED_DEVICE_CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
+/// The most devices that one request can be allocated.
+const MAX_DEVICES: usize = 32;
+
 /// Stored kinds that no quota counts.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
@@ -33,6 +39,8 @@ pub(crate) enum Evaluator<'a> {
     Pods,
     Services,
     Claims,
+    /// Claims of devices (`resource.k8s.io`).
+    DeviceClaims,
     /// Every other kind, of which only the number counts.
     Objects {
         group: &'a str,
@@ -56,6 +64,9 @@ pub(super) fn kind_of(name: &str) -> Option<(String, String)> {
     if Evaluator::Claims.counts(name) {
         return core("persistentvolumeclaims");
     }
+    if Evaluator::DeviceClaims.counts(name) {
+        return Some(("resource.k8s.io".to_owned(), "resourceclaims".to_owned()));
+    }
     Evaluator::Pods.counts(name).then(|| core("pods"))?
 }
 
@@ -65,6 +76,7 @@ impl<'a> Evaluator<'a> {
             ("", "pods") => Self::Pods,
             ("", "services") => Self::Services,
             ("", "persistentvolumeclaims") => Self::Claims,
+            ("resource.k8s.io", "resourceclaims") => Self::DeviceClaims,
             _ => Self::Objects { group, plural },
         }
     }
@@ -80,6 +92,7 @@ impl<'a> Evaluator<'a> {
                     || CLAIM.contains(&name)
                     || of_class.is_some_and(|resource| CLAIM.contains(&resource))
             }
+            Self::DeviceClaims => name == COUNTED_DEVICE_CLAIMS || name.ends_with(DEVICE_CLASS),
             Self::Objects { group, plural } => {
                 let counted = name.strip_prefix("count/");
                 let counted = counted.map(|name| name.split_once('.').unwrap_or((name, "")));
@@ -129,6 +142,7 @@ impl<'a> Evaluator<'a> {
                 usage
             }
             Self::Claims => claim_usage(object),
+            Self::DeviceClaims => device_usage(object),
             Self::Objects { group, plural } => {
                 let counted = if group.is_empty() {
                     format!("count/{plural}")
@@ -174,18 +188,57 @@ fn claim_usage(claim: &Value) -> Amounts {
     let mut usage = Amounts::new();
     let class = claim_class(claim);
     let mut charge = |resource: &str, amount: Amount| {
-        usage.insert(resource.to_owned(), amount);
+        usage.insert(resource.to_owned(), amount.clone());
         if !class.is_empty() {
             usage.insert(format!("{class}{STORAGE_CLASS}{resource}"), amount);
         }
     };
     charge("persistentvolumeclaims", Amount::of(1));
-    let storage = |list: &Value| amounts(list).get("storage").copied();
+    let storage = |list: &Value| amounts(list).get("storage").cloned();
     if let Some(requested) = storage(&claim["spec"]["resources"]["requests"]) {
         let allocated = storage(&claim["status"]["allocatedResources"]);
-        let most = allocated.map_or(requested, |allocated| allocated.max(requested));
+        let most = allocated.into_iter().fold(requested, Amount::max);
         charge("requests.storage", most.rounded_up());
     }
     usage.insert("count/persistentvolumeclaims".into(), Amount::of(1));
     usage
+}
+
+/// Returns the devices that a claim may be allocated, by class. Of alternatives, the one that needs
+/// most of a class counts.
+fn device_usage(claim: &Value) -> Amounts {
+    let mut usage = Amounts::from([(COUNTED_DEVICE_CLAIMS.to_owned(), Amount::of(1))]);
+    let items = |list: &'_ Value| list.as_array().cloned().unwrap_or_default();
+    for request in items(&claim["spec"]["devices"]["requests"]) {
+        let alternatives = match items(&request["firstAvailable"]) {
+            none if none.is_empty() => vec![request["exactly"].clone()],
+            alternatives => alternatives,
+        };
+        let mut most = Amounts::new();
+        for wanted in alternatives.iter().filter(|wanted| wanted.is_object()) {
+            let class = wanted["deviceClassName"].as_str().unwrap_or_default();
+            let amount = Amount::of(devices(wanted));
+            let most = most.entry(format!("{class}{DEVICE_CLASS}")).or_default();
+            if amount > *most {
+                *most = amount;
+            }
+        }
+        for (name, amount) in most {
+            let total = usage.entry(name).or_default();
+            *total = total.plus(&amount);
+        }
+    }
+    usage
+}
+
+/// Returns the most devices that a request can be allocated.
+fn devices(request: &Value) -> usize {
+    match request["allocationMode"].as_str() {
+        Some("ExactCount") => {
+            let count = request["count"].as_u64().unwrap_or_default();
+            usize::try_from(count).unwrap_or(usize::MAX)
+        }
+        Some("All") => MAX_DEVICES,
+        _ => 0,
+    }
 }

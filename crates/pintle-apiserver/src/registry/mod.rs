@@ -5,10 +5,10 @@
 //! swapped in. Catalogs share structure, so a change costs as much as the one definition that
 //! changed, regardless of how many there are.
 
-pub(crate) mod convert;
 pub(crate) mod crd;
 mod resource;
 mod selectable_fields;
+pub(crate) mod served_versions;
 pub(crate) mod verbs;
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    convert::{Conversion, PeerVersion},
-    crd::{CustomVersion, StorageDefaults},
+    crd::CustomVersion,
     selectable_fields::{self, SelectableField},
+    served_versions::{Conversion, PeerVersion},
     verbs::{Verbs, verb_set},
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     schema::{
         self,
         builtin::{self, TypeRef},
+        structural::Structural,
     },
     store::{CollectionId, Content, Object, type_prefix},
 };
@@ -158,22 +159,60 @@ impl Resource {
         format!("/registry/{dir}/{key}")
     }
 
-    fn storage_defaults(&self) -> Option<&StorageDefaults> {
-        self.custom.as_ref()?.storage_defaults.as_deref()
+    /// Returns the schema of the version in which an object of a custom resource was stored.
+    fn stored_schema<'a>(
+        &'a self,
+        custom: &'a CustomVersion,
+        content: &Content,
+    ) -> Option<&'a Structural> {
+        match content.header.version.as_deref() {
+            Some(version) if *version != *custom.storage_version => self.schema_of(version),
+            _ => Some(&custom.storage_schema),
+        }
     }
 
-    /// Returns true if a stored object has all defaults of its storage version, so that its bytes
-    /// can be served as they are.
+    /// Returns the schema of a version of a custom resource.
+    pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Structural> {
+        let schema = self.custom.as_ref()?.schemas.get(api_version)?;
+        Some(schema)
+    }
+
+    /// Returns true if the bytes of a stored object can be served as they are: reading it would
+    /// neither prune nor default anything.
     pub(crate) fn is_complete(&self, content: &Content) -> bool {
-        self.storage_defaults()
-            .is_none_or(|defaults| defaults.fingerprint == content.header.defaulted_by)
+        self.custom.as_ref().is_none_or(|custom| {
+            let served = custom.schema.fingerprint();
+            content.header.settled_by == Some(served)
+                && self
+                    .stored_schema(custom, content)
+                    .is_some_and(|stored| stored.fingerprint() == served)
+        })
     }
 
-    /// Decodes a stored object and applies the defaults of its storage version.
+    /// Decodes a stored object. One of a custom resource is pruned and defaulted by the version it
+    /// was stored in, then pruned by the served version, as upstream decodes it.
     pub(crate) fn tree(&self, content: &Content, revision: Option<u64>) -> Tree {
+        let tree = self.decode_stored(content, revision);
+        let Some(custom) = &self.custom else {
+            return tree;
+        };
+        let stored = self.stored_schema(custom, content);
+        if stored.is_some_and(|it| it.fingerprint() == custom.schema.fingerprint()) {
+            return tree;
+        }
+        custom.schema.pruned(tree)
+    }
+
+    /// Decodes a stored object in the version it was stored in.
+    fn decode_stored(&self, content: &Content, revision: Option<u64>) -> Tree {
         let tree = content.decode(revision);
-        match self.storage_defaults() {
-            Some(defaults) if !self.is_complete(content) => defaults.apply(tree),
+        let Some(custom) = &self.custom else {
+            return tree;
+        };
+        match self.stored_schema(custom, content) {
+            Some(schema) if content.header.settled_by != Some(schema.fingerprint()) => {
+                schema.defaulted(schema.pruned(tree))
+            }
             _ => tree,
         }
     }
@@ -190,21 +229,18 @@ impl Resource {
         version.unwrap_or(self.storage_version()).to_owned()
     }
 
-    /// Decodes a stored object in the version it was stored in. Defaults of the storage version are
-    /// applied if it was stored in that one.
+    /// Decodes a stored object in the version it was stored in, with the defaults of that version.
     pub(crate) fn stored_tree(&self, object: &Object) -> Tree {
-        let version = object.header().version.as_deref();
-        if version.is_none_or(|version| version == self.storage_version()) {
-            return self.tree(&object.content, object.stored_revision());
-        }
-        object.decode()
+        self.decode_stored(&object.content, object.stored_revision())
     }
 
     /// Encodes an object that was converted to this version and is not stored.
     pub(crate) fn encode_shown(&self, object: Tree) -> Content {
         let mut content = Content::encode(object, Vec::new());
-        let defaults = self.storage_defaults();
-        content.header.defaulted_by = defaults.map_or(0, |defaults| defaults.fingerprint);
+        if let Some(custom) = &self.custom {
+            content.header.version = Some(self.api_version().into());
+            content.header.settled_by = Some(custom.schema.fingerprint());
+        }
         content
     }
 
@@ -244,11 +280,11 @@ impl Resource {
                 .map(|field| field.read(&object))
                 .collect(),
         };
-        let defaulted_by = self
-            .storage_defaults()
-            .filter(|defaults| defaults.apply(object.clone()) == object)
-            .map_or(0, |defaults| defaults.fingerprint);
         let mut object = Value::Object(object);
+        let schema = self.custom.as_ref().map(|custom| &custom.storage_schema);
+        let settled_by = schema
+            .filter(|schema| schema.is_settled(&object))
+            .map(|schema| schema.fingerprint());
         if self.custom.is_some() {
             shorten_numbers(&mut object);
         }
@@ -257,7 +293,7 @@ impl Resource {
             Value::Object(object) => Content::encode(object, fields),
             _ => Content::encode(Tree::new(), fields),
         };
-        content.header.defaulted_by = defaulted_by;
+        content.header.settled_by = settled_by;
         content.header.depth = depth;
         let custom = self.custom.as_ref();
         content.header.version = custom.map(|custom| Arc::clone(&custom.storage_version));

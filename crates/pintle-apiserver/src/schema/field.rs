@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+pub(crate) use pintle_cel::go::{float, quote};
 use serde_json::Value;
 
 /// Why a field was rejected: the `reason` of a status cause.
@@ -290,57 +291,6 @@ fn show(value: &Value) -> String {
             (None, None) => number.to_string(),
         },
         other => other.to_string(),
-    }
-}
-
-/// Quotes a string as Go's `%q` does.
-pub(crate) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = fmt::Write::write_fmt(&mut out, format_args!("\\x{:02x}", c as u32));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// Formats a float as Go's `%v` does: shortest form, with an exponent below 1e-4 and from 1e6.
-pub(crate) fn float(n: f64) -> String {
-    if n == 0.0 {
-        return if n.is_sign_negative() {
-            "-0".into()
-        } else {
-            "0".into()
-        };
-    }
-    let size = n.abs();
-    if (1e-4..1e6).contains(&size) {
-        return format!("{n}");
-    }
-    let text = format!("{n:e}");
-    match text.split_once('e') {
-        Some((mantissa, exponent)) => {
-            let (sign, digits) = match exponent.strip_prefix('-') {
-                Some(digits) => ('-', digits),
-                None => ('+', exponent),
-            };
-            format!("{mantissa}e{sign}{digits:0>2}")
-        }
-        None => text,
     }
 }
 

@@ -72,7 +72,7 @@ impl Listener {
             self.drive(connection.with_upgrades(), &seat, &stalls).await
         };
         if let Err(error) = result {
-            tracing::debug!(%error, "connection ended with an error");
+            tracing::debug!(%error, "connection failed; closing it");
         }
     }
 

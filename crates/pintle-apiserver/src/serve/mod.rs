@@ -56,13 +56,13 @@ pub enum ServeError {
     #[error("{0:?} is neither an IP address nor a DNS name")]
     InvalidName(String),
     /// A certificate or token could not be created.
-    #[error("cannot create a certificate: {0}")]
+    #[error("cannot create a certificate or token: {0}")]
     Certificate(String),
 }
 
 /// A listening server.
 ///
-/// Dropping it closes the listener and all its connections at once; [`Bound::shutdown`] closes them
+/// Dropping it closes the listener and all its connections immediately; [`Bound::shutdown`] closes them
 /// gracefully.
 #[must_use]
 pub struct Bound {

@@ -19,8 +19,9 @@ pub(crate) struct Header {
     /// The values of the kind's selectable fields, in the kind's order.
     pub(crate) fields: Vec<String>,
     pub(crate) deleting: bool,
-    /// The fingerprint of the schema whose defaults this custom resource is known to have, or 0.
-    pub(crate) defaulted_by: u64,
+    /// The fingerprint of the schema by which this custom resource is known to be pruned and
+    /// defaulted.
+    pub(crate) settled_by: Option<u64>,
     /// The nesting depth of the object.
     pub(crate) depth: usize,
     /// The `apiVersion` in which a custom resource is stored; `None` for built-in kinds, which have
@@ -57,7 +58,7 @@ impl Content {
                 .get("deletionTimestamp")
                 .is_some_and(|v| !v.is_null()),
             fields,
-            defaulted_by: 0,
+            settled_by: None,
             depth: 0,
             version: None,
         };

@@ -170,7 +170,7 @@ fn put_sized(store: &Store, collection: CollectionId, key: &str, bytes: usize) {
     store.commit(collection, &key, expect, put).unwrap();
 }
 
-/// Proves watch/history-bounded.
+/// Proves watch/expired.
 #[test]
 fn logs_stay_within_their_byte_limit() {
     let room = 100_000;
@@ -215,7 +215,7 @@ fn logs_stay_within_their_byte_limit() {
     assert_eq!(held(&store), (0, 0));
 }
 
-/// Proves watch/history-bounded.
+/// Proves watch/expired.
 #[test]
 fn cursor_reads_large_events_one_at_a_time() {
     let store = Store::new(1000, usize::MAX);

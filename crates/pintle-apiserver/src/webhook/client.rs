@@ -18,12 +18,12 @@ use super::{
 };
 use crate::api::Api;
 
-/// What a webhook is asked: a review with a `request`.
+/// A call to a webhook: a review with its `request`.
 #[derive(Debug)]
 pub(crate) struct Sent<'a> {
     /// The review; `request` is filled in.
     pub(crate) review: Value,
-    /// How long the call may take, waiting for a free one included.
+    /// The deadline of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
     /// Bounds the number of concurrent calls.
     pub(crate) calls: &'a Semaphore,

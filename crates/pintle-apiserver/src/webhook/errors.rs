@@ -1,4 +1,4 @@
-//! Why a call of a webhook failed, in the words of kube-apiserver's client.
+//! Why a webhook call failed, worded as client-go words it.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub(crate) enum CallError {
     Local(String),
 }
 
-/// The words for a deadline that has passed.
+/// client-go's message for an exceeded deadline.
 pub(super) const DEADLINE: &str = "context deadline exceeded";
 
 impl CallError {
@@ -34,7 +34,7 @@ impl CallError {
 
     /// Describes a status code as client-go does, with the body if it is text.
     pub(super) fn status(code: u16, body: &[u8], is_text: bool) -> Self {
-        // A Status in the body speaks for itself.
+        // If the body is a Status, its message is enough.
         let message = serde_json::from_slice::<serde_json::Value>(body)
             .ok()
             .filter(|body| body["kind"] == "Status")

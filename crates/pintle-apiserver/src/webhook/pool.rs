@@ -59,7 +59,7 @@ pub(super) struct Pool {
 pub(super) struct Connection {
     key: Key,
     sender: SendRequest<Full<Bytes>>,
-    /// The connection served an earlier call, so the webhook may have closed it meanwhile.
+    /// The connection served an earlier call, so the webhook may have closed it in the meantime.
     pub(super) reused: bool,
 }
 

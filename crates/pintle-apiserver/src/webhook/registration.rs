@@ -1,4 +1,4 @@
-//! What users register: webhooks in this process, and what stands in for a Service.
+//! In-process webhooks, and replacements for the Service of a webhook.
 
 use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -57,6 +57,20 @@ pub struct Webhook {
 #[derive(Debug, thiserror::Error)]
 #[error("invalid webhook: {0}")]
 pub struct WebhookError(pub(crate) String);
+
+/// The fields that both kinds of webhooks have in this process. There is no `clientConfig`.
+const FIELDS: [&str; 10] = [
+    "admissionReviewVersions",
+    "failurePolicy",
+    "matchConditions",
+    "matchPolicy",
+    "name",
+    "namespaceSelector",
+    "objectSelector",
+    "rules",
+    "sideEffects",
+    "timeoutSeconds",
+];
 
 impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,7 +139,8 @@ impl Webhook {
     }
 
     /// Sets any other field of the entry of a configuration, such as `objectSelector`,
-    /// `matchConditions`, `sideEffects` or `reinvocationPolicy`.
+    /// `matchConditions`, `sideEffects` or `reinvocationPolicy`. Registering a webhook with a field
+    /// that a configuration does not have fails.
     pub fn field(mut self, name: &str, value: Value) -> Self {
         self.entry[name] = value;
         self
@@ -136,12 +151,20 @@ impl Webhook {
         self.field("failurePolicy", "Ignore".into())
     }
 
-    /// Sets the timeout, in whole seconds between 1 and 30. Default: 10.
+    /// Sets the timeout, at most 30 seconds. Configurations count in seconds, so it is rounded up to
+    /// whole ones. Default: 10 seconds.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.field("timeoutSeconds", timeout.as_secs().into())
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        self.field("timeoutSeconds", seconds.into())
     }
 
     fn compile(&self) -> Result<Hook, WebhookError> {
+        let mut names = self.entry.as_object().into_iter().flat_map(|it| it.keys());
+        let is_known =
+            |name: &str| FIELDS.contains(&name) || self.mutating && name == "reinvocationPolicy";
+        if let Some(unknown) = names.find(|name| !is_known(name)) {
+            return Err(WebhookError(format!("unknown field {unknown:?}")));
+        }
         Hook::local(&self.entry, self.mutating, self.handler.clone())
     }
 }
@@ -184,7 +207,7 @@ pub enum WebhookTarget {
 }
 
 impl WebhookTarget {
-    /// Makes a tower service the target, for example an axum router or the handler of
+    /// Routes to a tower service, for example an axum router or the handler of
     /// `pintle::webhook`. It gets the path of the configuration.
     pub fn service<S, B>(service: S) -> Self
     where
@@ -214,7 +237,7 @@ impl WebhookTarget {
 type Exchange =
     dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answered, String>> + Send + Sync;
 
-/// An HTTP service in this process; made by [`WebhookTarget::service`].
+/// An HTTP service in this process; returned by [`WebhookTarget::service`].
 #[derive(Clone)]
 pub struct HttpService(Arc<Exchange>);
 
@@ -276,9 +299,38 @@ impl ApiServer {
     /// Converts the custom resources of a CRD in this process until the returned guard is dropped,
     /// instead of calling the webhook that its `spec.conversion` names.
     ///
-    /// `definition` is the name of the CRD, for example `foos.example.com`; its conversion strategy
-    /// must be `Webhook`. The closure gets objects and the version to convert them to, and returns
-    /// as many objects in the same order, or a message.
+    /// `definition` is the name of the CRD, for example `foos.example.com`, which may be created later.
+    /// Its conversion strategy must be `Webhook`: with `None`, versions differ only in `apiVersion`
+    /// and the closure is never called. `spec.conversion.webhook` is required but not called, so its
+    /// `clientConfig` may name any URL.
+    ///
+    /// The closure gets objects and the version to convert them to, and returns as many objects in
+    /// the same order, or a message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pintle_apiserver::ApiServer;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::builder().build();
+    /// // In v1, `spec.host` is one string; in v2, `spec.hosts` is a list.
+    /// let converter = server.register_converter("sites.example.com", |request| async move {
+    ///     let version = request.desired_api_version().to_owned();
+    ///     let mut objects = request.into_objects();
+    ///     for object in &mut objects {
+    ///         object["spec"] = match version.as_str() {
+    ///             "example.com/v2" => json!({ "hosts": [object["spec"]["host"]] }),
+    ///             "example.com/v1" => json!({ "host": object["spec"]["hosts"][0] }),
+    ///             other => return Err(format!("cannot convert to {other}")),
+    ///         };
+    ///         object["apiVersion"] = json!(version);
+    ///     }
+    ///     Ok(objects)
+    /// });
+    /// // While `converter` lives, both versions can be read and written.
+    /// # drop(converter);
+    /// ```
     pub fn register_converter<F, R>(&self, definition: &str, converter: F) -> WebhookRegistration
     where
         F: Fn(ConversionRequest) -> R + Send + Sync + 'static,
@@ -296,7 +348,7 @@ impl ApiServer {
         }
     }
 
-    /// Sets what webhook configurations and CRDs reach under a Service of this name, instead of the
+    /// Routes calls of webhook configurations and CRDs to a Service of this name, instead of to the
     /// Service's endpoints.
     ///
     /// # Examples

@@ -7,28 +7,6 @@ use pintle_apiserver::ApiServer;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
-fn pod(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-}
-
-/// Gives a user these rights in the whole cluster.
-async fn grant(admin: &Http, user: &str, groups: &[&str], resources: &[&str], verbs: &[&str]) {
-    let role = json!({"metadata": {"name": user}, "rules": [
-        {"apiGroups": groups, "resources": resources, "verbs": verbs}]});
-    let (code, status) = admin.post(&format!("{RBAC}/clusterroles"), &role).await;
-    assert_eq!(code, 201, "{status}");
-    let group = "rbac.authorization.k8s.io";
-    let binding = json!({"metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}]});
-    let path = format!("{RBAC}/clusterrolebindings");
-    let (code, status) = admin.post(&path, &binding).await;
-    assert_eq!(code, 201, "{status}");
-}
-
 /// Proves rbac/one-path.
 #[tokio::test]
 async fn watch_prefix_serves_nothing_but_watches() {
@@ -36,7 +14,12 @@ async fn watch_prefix_serves_nothing_but_watches() {
     let admin = http(&server);
     admin.post(CONFIG_MAPS, &config_map("a")).await;
     admin.post(PODS, &pod("p")).await;
-    grant(&admin, "jane", &["*"], &["*"], &["get", "list", "watch"]).await;
+    grant_cluster(
+        &admin,
+        "jane",
+        &json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]),
+    )
+    .await;
     let jane = http_as(&server, "jane");
     let before = server.resource_version();
     let maps = "/api/v1/watch/namespaces/default/configmaps";
@@ -60,8 +43,18 @@ async fn watch_prefix_serves_nothing_but_watches() {
 async fn empty_segments_match_no_route() {
     let server = server();
     let admin = http(&server);
-    grant(&admin, "core", &[""], &["*"], &["*"]).await;
-    grant(&admin, "reader", &[""], &["*"], &["get"]).await;
+    grant_cluster(
+        &admin,
+        "core",
+        &json!([{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}]),
+    )
+    .await;
+    grant_cluster(
+        &admin,
+        "reader",
+        &json!([{"apiGroups": [""], "resources": ["*"], "verbs": ["get"]}]),
+    )
+    .await;
     let core = http_as(&server, "core");
     let hooks = "/apis//admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let (code, status) = core.post(hooks, &json!({"metadata": {"name": "w"}})).await;
@@ -80,6 +73,12 @@ async fn empty_segments_match_no_route() {
         let (code, status) = admin.get(path).await;
         assert_eq!(code, 404, "{path}: {status}");
     }
+    // Without a resource there is none to name.
+    let nobody = http_as(&server, "nobody");
+    let (_, status) = nobody.get("/api/v1//namespaces/default/pods/p").await;
+    let why =
+        "User \"nobody\" cannot get resource \"/default\" in API group \"\" at the cluster scope";
+    assert_eq!(status["message"], format!("forbidden: {why}"));
     // Leading and trailing slashes do not form segments.
     assert_eq!(admin.get("/api/v1/namespaces/default/").await.0, 200);
 }
@@ -106,11 +105,13 @@ async fn connects_with_get_also_need_create() {
     let admin = http(&server);
     admin.post(PODS, &pod("p")).await;
     let all = ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy"];
-    grant(&admin, "jane", &[""], &all, &["get"]).await;
-    grant(&admin, "joe", &[""], &all, &["get", "create"]).await;
+    for (user, verbs) in [("jane", &["get"][..]), ("joe", &["get", "create"])] {
+        let rule = json!({"apiGroups": [""], "resources": all, "verbs": verbs});
+        grant_cluster(&admin, user, &json!([rule])).await;
+    }
     let (jane, joe) = (http_as(&server, "jane"), http_as(&server, "joe"));
     for sub in ["exec?command=ls", "attach", "portforward"] {
-        // The right is checked before the Pod is looked up.
+        // The permission is checked before the Pod is looked up.
         for name in ["p", "missing"] {
             let (code, status) = jane.get(&format!("{PODS}/{name}/{sub}")).await;
             assert_eq!(code, 403, "{sub}: {status}");
@@ -210,8 +211,8 @@ proptest! {
             admin.post("/apis/apps/v1/namespaces/default/deployments", &json!({
                 "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod("p")["spec"]}}})).await;
-            grant(&admin, "reader", &["*"], &["*"], &["get", "list", "watch"]).await;
-            grant(&admin, "core", &[""], &["*"], &["*"]).await;
+            grant_cluster(&admin, "reader", &json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}])).await;
+            grant_cluster(&admin, "core", &json!([{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}])).await;
             let before = server.resource_version();
             send(&server, "reader", method, &path, &body).await;
             assert_eq!(server.resource_version(), before, "a reader wrote with {method} {path}");

@@ -32,7 +32,7 @@ async fn protobuf_bodies_are_decoded() {
     assert_eq!(code, 400);
 }
 
-/// Proves objects/field-validation, objects/types, wire/timestamps.
+/// Proves objects/field-validation, objects/types, wire/json.
 #[tokio::test]
 async fn unknown_fields_of_built_in_kinds_are_reported() {
     let server = server();

@@ -4,7 +4,6 @@ use crate::support::*;
 use pintle_apiserver::ApiServer;
 use serde_json::{Value, json};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 async fn names(http: &Http, path: &str) -> Vec<String> {
@@ -131,7 +130,7 @@ async fn every_group_version_has_an_api_service() {
     );
 }
 
-/// Proves errors/not-implemented, bootstrap/no-aggregation.
+/// Proves errors/not-implemented, bootstrap/objects.
 #[tokio::test]
 async fn api_service_of_another_server_is_rejected() {
     let server = server();
@@ -150,7 +149,7 @@ async fn api_service_of_another_server_is_rejected() {
     assert_eq!(code, 501);
 }
 
-/// Proves bootstrap/component-status.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn component_statuses_follow_reports() {
     let server = server();

@@ -95,7 +95,7 @@ async fn watchers_see_all_writes_once_in_one_order() {
     );
 }
 
-/// Proves objects/optimistic-locking.
+/// Proves objects/preconditions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_updates_are_not_lost() {
     let server = server();
@@ -127,7 +127,7 @@ async fn concurrent_updates_are_not_lost() {
     assert_eq!(object["data"]["n"], (WRITERS * 20).to_string());
 }
 
-/// Proves watch/slow, watch/expired.
+/// Proves watch/expired.
 #[tokio::test]
 async fn watcher_that_never_reads_gets_expired() {
     let server = pintle_apiserver::ApiServer::builder().history(16).build();
@@ -192,7 +192,7 @@ async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, 
     }
 }
 
-/// Proves watch/complete-and-ordered, watch/bookmarks, watch/slow.
+/// Proves watch/complete-and-ordered, watch/bookmarks, watch/expired.
 #[tokio::test(start_paused = true)]
 async fn resumed_watch_misses_and_repeats_nothing() {
     let server = server();
@@ -291,7 +291,7 @@ fn concurrent_applies_create_once_then_merge() {
     }
 }
 
-/// Proves objects/create-on-update, objects/unconditional-update.
+/// Proves objects/preconditions.
 #[test]
 fn concurrent_puts_create_once() {
     let server = server();

@@ -62,7 +62,7 @@ async fn tables_of_custom_resources() {
     assert_eq!(table["rows"][0]["cells"], json!(["a", 1, "0s"]));
 }
 
-/// Proves wire/tables, watch/future-version.
+/// Proves wire/tables, watch/requests.
 #[tokio::test(start_paused = true)]
 async fn table_watch_sends_its_columns_once() {
     let server = server();
@@ -154,7 +154,7 @@ async fn both_event_groups_show_the_same_events() {
     );
 }
 
-/// Proves openapi/v3, openapi/content.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v3_describes_kinds_patches_and_schemas() {
     let server = server();
@@ -213,7 +213,7 @@ async fn openapi_v3_describes_kinds_patches_and_schemas() {
     );
 }
 
-/// Proves discovery/aggregated.
+/// Proves discovery/resources.
 #[tokio::test]
 async fn older_aggregated_discovery_gets_the_plain_form() {
     let server = server();
@@ -226,7 +226,7 @@ async fn older_aggregated_discovery_gets_the_plain_form() {
     }
 }
 
-/// Proves wire/watch-lines.
+/// Proves wire/watches.
 #[tokio::test]
 async fn watch_sends_each_event_as_one_line() {
     let server = server();

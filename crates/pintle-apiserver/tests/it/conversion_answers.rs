@@ -1,4 +1,4 @@
-//! What conversion webhooks may answer, and how much of it the server keeps.
+//! Responses of conversion webhooks, and how much of them the server keeps.
 
 use std::{
     sync::{
@@ -79,7 +79,7 @@ async fn converted_object_must_be_the_same_one() {
     let server = server();
     let http = http(&server);
     prepare(&http, &["v1"], &["a", "b"]).await;
-    let changes: [(Change, &str, &str); 8] = [
+    let changes: [(Change, &str, &str); 11] = [
         (
             |object| object["kind"] = "Other".into(),
             "object",
@@ -113,12 +113,27 @@ async fn converted_object_must_be_the_same_one() {
         (
             |object| object["metadata"]["labels"] = json!({"x": "-y"}),
             "metadata",
-            "metadata.labels: Invalid value: \"x\": ",
+            "metadata.labels: Invalid value: \"-y\": ",
         ),
         (
             |object| object["metadata"]["annotations"] = json!([]),
             "metadata",
-            "invalid metadata.annotations in converted object",
+            "invalid metadata.annotations of type []interface {} in converted object",
+        ),
+        (
+            |object| object["metadata"]["annotations"] = json!({"x": 1}),
+            "metadata",
+            "metadata.annotations[x] must be a string, but is int64 in converted object",
+        ),
+        (
+            |object| object["metadata"]["annotations"] = json!({"-x": "y"}),
+            "metadata",
+            "metadata.annotation: Invalid value: \"-x\": ",
+        ),
+        (
+            |object| object["metadata"]["annotations"] = json!({"x": "y".repeat(256 * 1024)}),
+            "metadata",
+            "metadata.annotation: Too long: may not be more than 262144 bytes",
         ),
     ];
     for (change, what, why) in changes {
@@ -340,7 +355,7 @@ async fn slow_converter_times_out_and_stalls_nothing_else() {
     assert_eq!(
         waited,
         Duration::ZERO,
-        "a watch of the stored version goes on"
+        "a watch of the stored version continues"
     );
     assert_eq!(start.elapsed().as_secs(), 30);
     assert_eq!(code, 500);
@@ -375,4 +390,27 @@ async fn watch_filters_by_labels_in_the_version_of_the_request() {
     assert_eq!(watch.take(1).await, ["DELETED a"], "it no longer matches");
     http.merge(&format!("{V1}/a"), &other("x")).await;
     assert_eq!(watch.take(1).await, ["ADDED a"]);
+}
+
+/// Proves conversion/storage.
+#[tokio::test(start_paused = true)]
+async fn fields_that_the_storage_version_lacks_are_not_stored() {
+    let server = server();
+    let http = http(&server);
+    prepare(&http, &["v1"], &[]).await;
+    let _converter = convert(&server, |_, object| object["spec"]["extra"] = "x".into());
+    let mut host = host("a");
+    host["apiVersion"] = "example.com/v2".into();
+    let (code, status) = http.post(V2, &host).await;
+    assert_eq!(code, 201, "{status}");
+    // A field that the schema gets later was never there.
+    let mut definition = definition(&["v1"]);
+    let versions = &mut definition["spec"]["versions"];
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] =
+        json!({"type": "string"});
+    let changed = json!({"spec": {"versions": definition["spec"]["versions"]}});
+    let path = format!("{DEFINITIONS}/hosts.example.com");
+    assert_eq!(http.merge(&path, &changed).await.0, 200);
+    let (_, stored) = http.get(&format!("{V1}/a")).await;
+    assert_eq!(stored["spec"], json!({"address": "x"}));
 }

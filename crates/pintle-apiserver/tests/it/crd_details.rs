@@ -206,7 +206,74 @@ async fn invalid_status_leaves_no_managers() {
     assert!(created["metadata"]["managedFields"].is_array());
 }
 
-/// Proves errors/hostile-crds.
+/// A string with a format is any scalar to field management, in kube-apiserver too.
+///
+/// Proves apply/managed-fields.
+#[tokio::test]
+async fn formatted_status_of_a_wrong_type_leaves_managers() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let root = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    definition.pointer_mut(root).unwrap()["status"] = json!({ "type": "object", "properties": {
+        "since": { "type": "string", "format": "date-time" },
+        "key": { "type": "string", "format": "byte" },
+        "port": { "x-kubernetes-int-or-string": true } } });
+    definition["spec"]["versions"][0]["subresources"] = json!({ "status": {} });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    for (status, managed) in [
+        (json!({ "since": 1 }), true),
+        (json!({ "since": true }), true),
+        (json!({ "since": {} }), false),
+        (json!({ "since": [] }), false),
+        (json!({ "key": 1 }), false),
+        (json!({ "port": true }), true),
+        (json!({ "port": {} }), false),
+    ] {
+        let mut object = foo("a");
+        object["status"] = status.clone();
+        let (code, created) = http.post(&format!("{FOOS}?dryRun=All"), &object).await;
+        assert_eq!(code, 201, "{status}");
+        let managers = &created["metadata"]["managedFields"];
+        assert_eq!(managers.is_array(), managed, "{status}");
+        if managed {
+            let fields = &managers[0]["fieldsV1"];
+            assert_eq!(fields["f:spec"]["f:replicas"], json!({}), "{fields}");
+            assert_eq!(fields["f:status"], Value::Null, "{fields}");
+        }
+    }
+}
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn scalar_on_the_path_of_a_scale_is_named() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties";
+    definition.pointer_mut(schema).unwrap()["spec"] = json!({ "type": "object",
+        "properties": { "workers": { "type": "object",
+            "properties": { "replicas": { "type": "integer" } } } } });
+    definition["spec"]["versions"][0]["subresources"] = json!({ "scale": {
+        "specReplicasPath": ".spec.workers.replicas", "statusReplicasPath": ".status.replicas" } });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    for (spec, place) in [
+        (json!("text"), ".spec.workers"),
+        (json!({ "workers": "text" }), ".spec.workers.replicas"),
+    ] {
+        let mut object = foo("a");
+        object["spec"] = spec;
+        let (code, status) = http.post(FOOS, &object).await;
+        assert_eq!(code, 422);
+        let expected = format!(
+            ".spec.workers.replicas: Invalid value: 0: {place} accessor error: text is of the type \
+             string, expected map[string]interface{{}}"
+        );
+        assert!(causes(&status).contains(&expected), "{:?}", causes(&status));
+    }
+}
+
+/// Proves errors/depth.
 #[tokio::test]
 async fn hostile_crds_are_rejected_within_limits() {
     let server = server();

@@ -5,7 +5,7 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// Proves crd/validated, crd/names, discovery/crd-lifecycle, discovery/resources.
+/// Proves crd/validated, crd/names, discovery/resources.
 #[tokio::test]
 async fn crd_is_served_immediately() {
     let server = server();
@@ -284,4 +284,77 @@ async fn stored_object_gets_new_defaults_on_read() {
         "metadata": {"name": "b"}, "spec": {"deploymentName": "d"}});
     let (code, created) = http.post(&v2, &other).await;
     assert_eq!((code, &created["spec"]), (201, &whole));
+}
+
+/// Proves crd/versions, crd/defaulting.
+#[tokio::test]
+async fn version_shows_only_the_fields_it_knows() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = two_versions();
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    definition.pointer_mut(spec).unwrap()["mode"] =
+        json!({"type": "string", "default": "Standard"});
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let before = server.resource_version();
+    let v2 = FOOS.replace("/v1/", "/v2/");
+    let (_, first) = http.post(FOOS, &foo("a")).await;
+    assert_eq!(first["spec"]["mode"], "Standard");
+    let mut object = foo("b");
+    object["apiVersion"] = "example.com/v2".into();
+    for query in ["?dryRun=All", ""] {
+        let (code, created) = http.post(&format!("{v2}{query}"), &object).await;
+        assert_eq!((code, &created["spec"]["mode"]), (201, &Value::Null));
+    }
+
+    let (_, list) = http.get(&v2).await;
+    let mut watch = http
+        .watch(&format!("{v2}?watch=true&resourceVersion={before}"))
+        .await;
+    for (index, name) in ["a", "b"].into_iter().enumerate() {
+        let (_, read) = http.get(&format!("{v2}/{name}")).await;
+        assert_eq!(read["spec"], foo(name)["spec"]);
+        assert_eq!(list["items"][index], read);
+        assert_eq!(watch.next().await.unwrap()["object"], read);
+        let (_, read) = http.get(&format!("{FOOS}/{name}")).await;
+        assert_eq!(read["spec"]["mode"], "Standard", "{name}");
+    }
+
+    // As upstream, an update in a version loses what only the storage version knows.
+    let strict = json!({"spec": {"mode": "Strict"}});
+    let (_, changed) = http.merge(&format!("{FOOS}/a"), &strict).await;
+    assert_eq!(changed["spec"]["mode"], "Strict");
+    let label = json!({"metadata": {"labels": {"l": "m"}}});
+    assert_eq!(http.merge(&format!("{v2}/a"), &label).await.0, 200);
+    let (_, read) = http.get(&format!("{FOOS}/a")).await;
+    assert_eq!(read["spec"]["mode"], "Standard");
+}
+
+/// Proves crd/pruning.
+#[tokio::test]
+async fn field_without_schema_is_hidden_until_it_is_back() {
+    let server = server();
+    let http = http(&server);
+    let definition = foo_definition();
+    http.post(DEFINITIONS, &definition).await;
+    let (_, created) = http.post(FOOS, &foo("a")).await;
+    assert!(created["spec"]["replicas"].is_number());
+
+    let versions = definition["spec"]["versions"].clone();
+    let mut smaller = versions.clone();
+    let spec = "/0/schema/openAPIV3Schema/properties/spec/properties";
+    let properties = smaller.pointer_mut(spec).unwrap().as_object_mut().unwrap();
+    assert!(properties.remove("replicas").is_some());
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    for (versions, replicas) in [
+        (smaller, &Value::Null),
+        (versions, &created["spec"]["replicas"]),
+    ] {
+        let change = json!({"spec": {"versions": versions}});
+        assert_eq!(http.merge(&path, &change).await.0, 200);
+        let (_, read) = http.get(&format!("{FOOS}/a")).await;
+        assert_eq!(&read["spec"]["replicas"], replicas);
+        let (_, list) = http.get(FOOS).await;
+        assert_eq!(list["items"][0], read);
+    }
 }

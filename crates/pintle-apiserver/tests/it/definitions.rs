@@ -447,6 +447,16 @@ async fn deprecation_warning_is_validated() {
             "a\tb".to_owned(),
             "must only contain printable UTF-8 characters; non-printable character found at index 1",
         ),
+        (
+            true,
+            "é\u{200b}".to_owned(),
+            "must only contain printable UTF-8 characters; non-printable character found at index 2",
+        ),
+        (
+            true,
+            "a\u{a0}b".to_owned(),
+            "must only contain printable UTF-8 characters; non-printable character found at index 1",
+        ),
     ] {
         let mut definition = foo_definition();
         definition["spec"]["versions"][0]["deprecated"] = deprecated.into();
@@ -457,4 +467,59 @@ async fn deprecation_warning_is_validated() {
         let message = status["message"].as_str().unwrap();
         assert!(message.ends_with(why), "{message}");
     }
+}
+
+/// Proves crd/validated.
+#[tokio::test]
+async fn definition_waits_for_valid_certificates_of_its_webhook() {
+    let server = server();
+    let http = http(&server);
+    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = certificate.cert.pem();
+    let malformed = "-----BEGIN CERTIFICATE-----\nbm9wZQ==\n-----END CERTIFICATE-----\n";
+    let key = "-----BEGIN PUBLIC KEY-----\nbm9wZQ==\n-----END PUBLIC KEY-----\n";
+    let conversion = |bundle: &str| {
+        let bundle = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bundle);
+        json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://localhost/convert", "caBundle": bundle}}})
+    };
+    let changed = |bundle: &str| json!({"spec": {"conversion": conversion(bundle)}});
+    let mut definition = two_versions("v1");
+    definition["spec"]["conversion"] = conversion("\n");
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let (_, waiting) = http.merge(FOO_DEFINITION, &changed("nope")).await;
+    assert_eq!(
+        condition(&waiting, "Established"),
+        ("False".to_owned(), "InvalidCABundle".to_owned())
+    );
+    assert_eq!(http.get(FOOS).await.0, 404);
+
+    let mixed = format!("{malformed}{key}{certificate}");
+    assert_eq!(http.merge(FOO_DEFINITION, &changed(&mixed)).await.0, 200);
+    let (_, established) = http.get(FOO_DEFINITION).await;
+    assert_eq!(condition(&established, "Established").0, "True");
+    assert_eq!(http.get(FOOS).await.0, 200);
+
+    for (bundle, why) in [
+        ("nope", "unable to parse bytes as PEM block"),
+        (
+            malformed,
+            "failed to parse certificate: x509: malformed certificate",
+        ),
+        (key, "no valid certificate authority data seen"),
+    ] {
+        let changed = changed(bundle);
+        let (code, status) = http.merge(FOO_DEFINITION, &changed).await;
+        let sent = &changed["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"];
+        assert_eq!(code, 422);
+        assert_eq!(
+            causes(&status),
+            [format!(
+                "spec.conversion.webhookClientConfig.caBundle: Invalid value: {sent}: unable to \
+                 load root certificates: {why}"
+            )]
+        );
+    }
+    let without = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+    assert_eq!(http.merge(FOO_DEFINITION, &without).await.0, 200);
 }

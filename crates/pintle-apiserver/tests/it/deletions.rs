@@ -95,7 +95,7 @@ async fn writes_cannot_set_the_deletion_timestamp() {
     );
 }
 
-/// Proves delete/preconditions, delete/propagation.
+/// Proves objects/preconditions, delete/propagation.
 #[tokio::test]
 async fn deletions_have_preconditions_and_policies() {
     let server = server();

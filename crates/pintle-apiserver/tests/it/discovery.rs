@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-/// Proves apiserver/version, apiserver/health, apiserver/unknown-path.
+/// Proves apiserver/paths.
 #[tokio::test]
 async fn version_health_and_unknown_paths() {
     let server = server();
@@ -25,7 +25,7 @@ async fn version_health_and_unknown_paths() {
     );
 }
 
-/// Proves discovery/aggregated, discovery/resources.
+/// Proves discovery/resources.
 #[tokio::test]
 async fn aggregated_discovery_has_an_etag() {
     let server = server();
@@ -75,7 +75,7 @@ async fn aggregated_discovery_has_an_etag() {
     );
 }
 
-/// Proves discovery/aggregated.
+/// Proves discovery/resources.
 #[tokio::test]
 async fn unaggregated_discovery() {
     let server = server();
@@ -93,7 +93,7 @@ async fn unaggregated_discovery() {
     assert!(has("pods") && has("pods/status") && has("namespaces/finalize"));
 }
 
-/// Proves discovery/crd-lifecycle.
+/// Proves discovery/resources.
 #[tokio::test]
 async fn group_prefers_its_most_mature_version() {
     let server = server();

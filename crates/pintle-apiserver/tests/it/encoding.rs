@@ -63,7 +63,7 @@ async fn groups_of_equal_priority_are_sorted_by_name() {
 
 /// Some clients compare text.
 ///
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test]
 async fn documents_start_with_their_kind() {
     let server = server();
@@ -136,7 +136,7 @@ async fn documents_start_with_their_kind() {
     assert!(got.starts_with(start), "{got}");
 }
 
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test]
 async fn browsers_and_curl_get_indented_json() {
     let server = server();
@@ -182,7 +182,7 @@ async fn browsers_and_curl_get_indented_json() {
     assert_eq!(watch.take(1).await, ["ADDED a"]);
 }
 
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test]
 async fn status_has_the_field_order_of_go() {
     let server = server();
@@ -229,7 +229,7 @@ async fn status_has_the_field_order_of_go() {
     assert!(event.starts_with(start), "{event}");
 }
 
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test]
 async fn rejected_identity_is_indented_for_curl() {
     let server = server();

@@ -142,7 +142,7 @@ fn with_rule(rule: &str) -> Value {
     definition
 }
 
-/// Proves errors/cel-stack.
+/// Proves errors/depth.
 #[tokio::test(start_paused = true)]
 async fn cel_rules_cannot_overflow_the_stack() {
     let server = server();
@@ -201,7 +201,7 @@ async fn cel_rules_cannot_overflow_the_stack() {
     assert_eq!(http.post(FOOS, &foo("a")).await.0, 201);
 }
 
-/// Proves errors/cel-stack.
+/// Proves errors/depth.
 #[tokio::test(start_paused = true)]
 async fn cel_rule_over_a_limit_names_the_limit() {
     let server = server();
@@ -228,7 +228,7 @@ async fn cel_rule_over_a_limit_names_the_limit() {
     }
 }
 
-/// Proves watch/history-bounded, watch/slow.
+/// Proves watch/expired.
 #[tokio::test(start_paused = true)]
 async fn slow_watcher_expires_but_fast_one_continues() {
     let server = ApiServer::builder()
@@ -269,7 +269,7 @@ async fn slow_watcher_expires_but_fast_one_continues() {
     assert_eq!(fast.take(1).await, ["ADDED large"]);
 }
 
-/// Proves watch/history-bounded.
+/// Proves watch/expired.
 #[tokio::test(start_paused = true)]
 async fn watcher_that_leaves_initial_state_unread_expires() {
     let server = ApiServer::builder().seed(1).history(10).build();
@@ -304,7 +304,7 @@ async fn watcher_that_leaves_initial_state_unread_expires() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test(start_paused = true)]
 async fn pretty_response_is_sent_in_small_frames() {
     let server = server();

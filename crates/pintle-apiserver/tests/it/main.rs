@@ -7,6 +7,7 @@
     reason = "a failed assertion is how a test reports"
 )]
 
+mod acceptance;
 mod admission;
 mod admission_details;
 mod admission_plugins;
@@ -27,6 +28,7 @@ mod definitions;
 mod deletions;
 mod discovery;
 mod encoding;
+mod hostile;
 mod identity;
 mod limits;
 mod lists;
@@ -45,6 +47,7 @@ mod quota;
 mod quota_edges;
 mod rbac;
 mod rbac_limits;
+mod registered_webhooks;
 mod scales;
 mod service_accounts;
 mod services;

@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 
 use crate::{
     policies::{config_maps, create},
-    support::{CONFIG_MAPS, Http, causes, config_map, http, server},
+    support::{self, CONFIG_MAPS, DEPLOYMENTS, Http, causes, config_map, http, server},
 };
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 fn apply(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
@@ -34,9 +33,10 @@ async fn bind(http: &Http, policy: &Value) {
 }
 
 fn deployment() -> Value {
-    json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
-        "template": {"metadata": {"labels": {"a": "b"}},
-            "spec": {"containers": [{"name": "main", "image": "one"}]}}}})
+    let mut deployment = support::deployment("d");
+    let container = json!({"name": "main", "image": "one"});
+    deployment["spec"]["template"]["spec"]["containers"][0] = container;
+    deployment
 }
 
 fn for_deployments(mutations: &Value) -> Value {
@@ -150,7 +150,7 @@ async fn json_patch_changes_the_object() {
     assert_eq!(created["metadata"]["labels"], json!({"seen": "yes"}));
 }
 
-/// Proves mutating-policies/order.
+/// Proves admission/mutating-order.
 #[tokio::test]
 async fn policies_see_each_other_and_run_again_if_needed() {
     let server = server();
@@ -184,7 +184,7 @@ async fn policies_see_each_other_and_run_again_if_needed() {
     assert_eq!(created["data"]["trace"], "abwa");
 }
 
-/// Proves mutating-policies/failure.
+/// Proves admission/failure-policy.
 #[tokio::test]
 async fn failing_mutation_refuses_or_is_ignored() {
     let server = server();
@@ -203,7 +203,7 @@ async fn failing_mutation_refuses_or_is_ignored() {
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
-/// Proves mutating-policies/validation.
+/// Proves admission/configuration.
 #[tokio::test]
 async fn mutations_are_type_checked_when_stored() {
     let server = server();

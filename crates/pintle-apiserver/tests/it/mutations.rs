@@ -8,12 +8,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-
 /// Method, path, content type, body.
 type Real = (&'static str, &'static str, &'static str, Value);
 
-fn deployment() -> Value {
+fn full_deployment() -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "labels": {"app": "web"}, "finalizers": ["example.com/f"],
@@ -40,9 +38,9 @@ fn real_requests() -> Vec<Real> {
     let applied = "/apis/apps/v1/namespaces/default/deployments/web?fieldManager=m&force=true";
     let pods = "/api/v1/namespaces/default/pods";
     vec![
-        ("POST", DEPLOYMENTS, json, deployment()),
-        ("PUT", web, json, deployment()),
-        ("PATCH", applied, apply, deployment()),
+        ("POST", DEPLOYMENTS, json, full_deployment()),
+        ("PUT", web, json, full_deployment()),
+        ("PATCH", applied, apply, full_deployment()),
         ("POST", DEFINITIONS, json, foo_definition()),
         ("POST", FOOS, json, foo("b")),
         (
@@ -329,7 +327,7 @@ async fn prepared(method: &str) -> pintle_apiserver::ApiServer {
     http.post(DEFINITIONS, &foo_definition()).await;
     http.post(FOOS, &foo("a")).await;
     if method != "POST" {
-        assert_eq!(http.post(DEPLOYMENTS, &deployment()).await.0, 201);
+        assert_eq!(http.post(DEPLOYMENTS, &full_deployment()).await.0, 201);
     }
     server
 }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use serde_json::json;
 
-/// Proves namespaces/bootstrap, errors/status-reasons.
+/// Proves bootstrap/objects, errors/status-reasons.
 #[tokio::test]
 async fn system_namespaces_exist_and_cannot_be_deleted() {
     let server = server();

@@ -80,7 +80,7 @@ async fn path_and_body_must_agree() {
     );
 }
 
-/// Proves objects/optimistic-locking.
+/// Proves objects/preconditions.
 #[tokio::test]
 async fn stale_update_is_refused() {
     let server = server();
@@ -103,7 +103,7 @@ async fn stale_update_is_refused() {
     );
 }
 
-/// Proves objects/unconditional-update.
+/// Proves objects/preconditions.
 #[tokio::test]
 async fn unconditional_update_depends_on_the_kind() {
     let server = server();
@@ -125,7 +125,7 @@ async fn unconditional_update_depends_on_the_kind() {
     );
 }
 
-/// Proves objects/create-on-update.
+/// Proves objects/preconditions.
 #[tokio::test]
 async fn put_creates_some_kinds() {
     let server = server();
@@ -142,7 +142,7 @@ async fn put_creates_some_kinds() {
     assert_eq!(http.put(path, &lease).await.0, 201);
 }
 
-/// Proves objects/optimistic-locking, objects/server-fields.
+/// Proves objects/preconditions, objects/server-fields.
 #[tokio::test]
 async fn identity_cannot_be_changed() {
     let server = server();
@@ -220,7 +220,7 @@ async fn generation_counts_spec_changes_only() {
     );
 }
 
-/// Proves objects/optimistic-locking.
+/// Proves objects/preconditions.
 #[tokio::test]
 async fn patch_checks_a_version_it_names() {
     let server = server();
@@ -267,7 +267,7 @@ async fn json_patch_and_merge_patch_work() {
     assert_eq!((code, &got["data"]), (200, &json!({"x": "1"})));
 }
 
-/// Proves errors/status-reasons, errors/invalid, objects/names-and-labels.
+/// Proves errors/status-reasons, objects/validation.
 #[tokio::test]
 async fn names_are_unique_and_validated() {
     let server = server();
@@ -304,7 +304,7 @@ async fn dry_run_stores_nothing() {
     );
 }
 
-/// Proves objects/owner-references.
+/// Proves objects/validation.
 #[tokio::test]
 async fn object_has_at_most_one_controller() {
     let server = server();
@@ -357,7 +357,7 @@ async fn strategic_patches_need_a_built_in_kind() {
     );
 }
 
-/// Proves objects/unconditional-update, objects/create-on-update.
+/// Proves objects/preconditions.
 #[tokio::test]
 async fn version_zero_counts_as_unset() {
     let server = server();

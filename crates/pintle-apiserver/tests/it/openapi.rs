@@ -84,7 +84,7 @@ fn extension(bytes: &[u8], number: u64, name: &str) -> Value {
     serde_json::from_slice(field(named(bytes, number, name), 2)).unwrap()
 }
 
-/// Proves openapi/v2.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v2_has_what_kubectl_needs() {
     let server = server();
@@ -114,7 +114,7 @@ async fn openapi_v2_has_what_kubectl_needs() {
     assert_eq!(port, &json!({"type": "string", "format": "int-or-string"}));
 }
 
-/// Proves openapi/v2.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v2_references_resolve() {
     let server = server();
@@ -141,7 +141,7 @@ async fn openapi_v2_references_resolve() {
     assert!(count > 1000, "{count} references");
 }
 
-/// Proves openapi/v2.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v2_is_served_as_protobuf() {
     let server = server();
@@ -188,7 +188,7 @@ async fn openapi_v2_is_served_as_protobuf() {
     );
 }
 
-/// Proves openapi/content, openapi/v2.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v2_follows_crds() {
     let server = server();
@@ -229,7 +229,7 @@ async fn openapi_v2_follows_crds() {
     );
 }
 
-/// Proves openapi/v2.
+/// Proves openapi/documents.
 #[tokio::test]
 async fn openapi_v2_rejects_other_content_types() {
     let server = server();

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use pintle_apiserver::{ApiServer, AuditEvent};
 use serde_json::{Value, json};
 
-use crate::support::{Http, causes, http, server};
+use crate::support::{Http, causes, deployment, http, pod, server};
 
 const PODS: &str = "/api/v1/namespaces/n/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/n/deployments";
@@ -27,18 +27,6 @@ fn labels(pairs: &[(&str, &str)]) -> Value {
     pairs
         .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), *value))
         .collect()
-}
-
-fn pod(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-}
-
-fn deployment() -> Value {
-    let labels = json!({"a": "b"});
-    let mut template = pod("");
-    template["metadata"] = json!({"labels": labels});
-    json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
-        "template": template}})
 }
 
 /// Sends a write; returns the code, the body and Kubernetes' own warnings.
@@ -96,7 +84,7 @@ async fn pod_that_violates_the_standard_is_refused() {
     assert_eq!(http.post(elsewhere, &pod("p")).await.0, 201);
 }
 
-/// Proves pod-security/warn.
+/// Proves pod-security/enforce.
 #[tokio::test(start_paused = true)]
 async fn workload_is_stored_with_a_warning() {
     let server = server();
@@ -104,7 +92,7 @@ async fn workload_is_stored_with_a_warning() {
     let enforced = labels(&[("enforce", "restricted"), ("enforce-version", "v1.30")]);
     send(&http, "POST", "/api/v1/namespaces", &namespace(&enforced)).await;
     let would = format!("would violate PodSecurity \"restricted:v1.30\": {ESCALATION}");
-    let (code, _, warnings) = send(&http, "POST", DEPLOYMENTS, &deployment()).await;
+    let (code, _, warnings) = send(&http, "POST", DEPLOYMENTS, &deployment("d")).await;
     assert_eq!((code, warnings), (201, vec![would.clone()]));
     let job = json!({"metadata": {"name": "j"}, "spec": {"schedule": "* * * * *",
         "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never",
@@ -127,7 +115,7 @@ async fn workload_is_stored_with_a_warning() {
     );
 }
 
-/// Proves pod-security/updates.
+/// Proves pod-security/enforce.
 #[tokio::test(start_paused = true)]
 async fn only_significant_updates_are_checked() {
     let server = server();
@@ -222,7 +210,7 @@ async fn stricter_namespace_warns_about_existing_pods() {
     );
 }
 
-/// Proves pod-security/audit.
+/// Proves audit/annotations.
 #[tokio::test(start_paused = true)]
 async fn violations_are_audited() {
     let events = Arc::new(Mutex::new(Vec::<AuditEvent>::new()));
@@ -234,7 +222,7 @@ async fn violations_are_audited() {
     let audited = labels(&[("enforce", "baseline"), ("audit", "restricted")]);
     send(&http, "POST", "/api/v1/namespaces", &namespace(&audited)).await;
     send(&http, "POST", PODS, &pod("p")).await;
-    send(&http, "POST", DEPLOYMENTS, &deployment()).await;
+    send(&http, "POST", DEPLOYMENTS, &deployment("d")).await;
     send(&http, "POST", "/api/v1/namespaces/default/pods", &pod("q")).await;
     let would = format!("would violate PodSecurity \"restricted:latest\": {ESCALATION}");
     let noted: Vec<Value> = std::mem::take(&mut *events.lock().unwrap())

@@ -6,12 +6,6 @@ use crate::support::*;
 use pintle_apiserver::{ApiServer, Clock, PodDeletion};
 use serde_json::{Value, json};
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
-fn pod(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-}
-
 fn gated(name: &str, gates: &[&str]) -> Value {
     let mut pod = pod(name);
     let gates: Vec<_> = gates.iter().map(|gate| json!({"name": gate})).collect();

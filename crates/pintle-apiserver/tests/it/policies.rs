@@ -101,7 +101,7 @@ async fn failed_validation_refuses_with_its_reason() {
     }
     object["data"]["k"] = "e".into();
     assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 201);
-    // A deleted binding has no effect at once.
+    // A deletion takes effect immediately.
     assert_eq!(http.delete(&format!("{BINDINGS}/b")).await.0, 200);
     object["data"]["k"] = "a".into();
     assert_eq!(http.put(&format!("{CONFIG_MAPS}/y"), &object).await.0, 200);
@@ -152,7 +152,7 @@ async fn binding_can_warn_instead_of_refusing() {
     );
 }
 
-/// Proves policies/audit.
+/// Proves audit/annotations.
 #[tokio::test]
 async fn audit_annotations_are_in_the_event() {
     let events = Arc::new(Mutex::new(Vec::new()));
@@ -423,7 +423,7 @@ async fn match_condition_of_a_webhook_can_ask_the_authorizer() {
     assert!(error.contains("undefined field 'usrname'"), "{error}");
 }
 
-/// Proves policies/budget.
+/// Proves cel/budget.
 #[tokio::test]
 async fn expensive_validations_exhaust_the_budget() {
     let server = server();
@@ -442,4 +442,224 @@ async fn expensive_validations_exhaust_the_budget() {
         ),
         "{why}"
     );
+}
+
+/// Proves policies/variables.
+#[tokio::test]
+async fn has_finds_only_declared_variables() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({
+        "variables": [{"name": "broken", "expression": "object.data.missing"}],
+        "validations": [
+            {"expression": "has(dyn(variables).broken) && !has(dyn(variables).other)"},
+            {"expression": "!has(dyn(variables).other) || dyn(variables).other"}]});
+    enforce(&http, spec).await;
+    let (code, answer) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+/// Proves policies/authorizer.
+#[tokio::test]
+async fn service_accounts_in_expressions_are_not_authenticated() {
+    let server = server();
+    let admin = http(&server);
+    let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""],
+        "resources": ["secrets"], "verbs": ["get"]}]});
+    create(
+        &admin,
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        &role,
+    )
+    .await;
+    let bound = |name: &str, group: &str| {
+        json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}]})
+    };
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    create(&admin, bindings, &bound("all", "system:authenticated")).await;
+    let spec = json!({"validations": [{"message": "cannot read secrets",
+        "expression": "authorizer.serviceAccount('default', 'x').group('').resource('secrets')\
+            .namespace('default').check('get').allowed()"}]});
+    enforce(&admin, spec).await;
+    let (_, why) = message(&admin, &config_map("a")).await;
+    assert!(why.ends_with("cannot read secrets"), "{why}");
+    let own = bound("own", "system:serviceaccounts:default");
+    create(&admin, bindings, &own).await;
+    assert_eq!(admin.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
+}
+
+/// Proves admission/exempt.
+#[tokio::test]
+async fn no_policy_applies_to_reviews() {
+    let server = server();
+    let http = http(&server);
+    let everything = json!({"resourceRules": [{"operations": ["*"], "apiGroups": ["*"],
+        "apiVersions": ["*"], "resources": ["*"]}]});
+    let spec = json!({"matchConstraints": everything,
+        "validations": [{"expression": "false"}]});
+    enforce(&http, spec).await;
+    assert_eq!(message(&http, &config_map("a")).await.0, 422);
+    let mutating = json!({"metadata": {"name": "m"}, "spec": {
+        "matchConstraints": everything, "reinvocationPolicy": "Never", "mutations": [{
+            "patchType": "JSONPatch", "jsonPatch": {"expression":
+                "[JSONPatch{op: 'replace', path: '/spec/user', value: 'other'}]"}}]}});
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    create(
+        &http,
+        &format!("{group}/mutatingadmissionpolicies"),
+        &mutating,
+    )
+    .await;
+    let bound = json!({"metadata": {"name": "m"}, "spec": {"policyName": "m"}});
+    let bindings = format!("{group}/mutatingadmissionpolicybindings");
+    create(&http, &bindings, &bound).await;
+    assert_eq!(message(&http, &config_map("a")).await.0, 403);
+    for (path, spec) in [
+        (
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            json!({"user": "jo", "resourceAttributes": {"verb": "get", "resource": "pods"}}),
+        ),
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}),
+        ),
+        (
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            json!({"token": "unknown"}),
+        ),
+    ] {
+        let (code, answer) = http.post(path, &json!({"spec": spec})).await;
+        assert_eq!(code, 201, "{path}: {answer}");
+        if spec["user"] == "jo" {
+            assert_eq!(answer["spec"]["user"], "jo");
+        }
+    }
+}
+
+/// Everything runs on one thread, so a write that did not yield would be answered first.
+///
+/// Proves policies/bounds.
+#[tokio::test(flavor = "current_thread")]
+async fn write_with_many_parameters_delays_no_other_request() {
+    let server = server();
+    let http = http(&server);
+    for i in 0..200 {
+        create(
+            &http,
+            CONFIG_MAPS,
+            &labelled(&format!("p{i}"), "role", "param"),
+        )
+        .await;
+    }
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "params.metadata.name != object.metadata.name"}]});
+    let by = json!({"selector": {"matchLabels": {"role": "param"}},
+        "parameterNotFoundAction": "Deny"});
+    create(&http, POLICIES, &policy("p", spec.clone())).await;
+    let mut bound = binding("b", "p");
+    bound["spec"]["paramRef"] = by.clone();
+    create(&http, BINDINGS, &bound).await;
+    let order = Mutex::new(Vec::new());
+    let write = async |path: &str| {
+        let (code, status) = http.post(path, &config_map("x")).await;
+        order.lock().unwrap().push("write");
+        assert_eq!(code, 201, "{status}");
+    };
+    let others = async || {
+        for i in 0..100 {
+            let (code, _) = http.get(&format!("{CONFIG_MAPS}/p{i}")).await;
+            assert_eq!(code, 200);
+            tokio::task::yield_now().await;
+        }
+        order.lock().unwrap().push("others");
+    };
+    tokio::join!(write(CONFIG_MAPS), others());
+    assert_eq!(*order.lock().unwrap(), ["others", "write"]);
+
+    // The same for policies that change objects.
+    assert_eq!(http.delete(&format!("{BINDINGS}/b")).await.0, 200);
+    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "reinvocationPolicy": "Never", "matchConstraints": config_maps(),
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression":
+            "Object{data: {'last': params.metadata.name}}"}}]});
+    let mutating = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
+    create(&http, mutating, &policy("m", spec)).await;
+    let bound = json!({"metadata": {"name": "m"}, "spec": {"policyName": "m", "paramRef": by}});
+    let bindings = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
+    create(&http, bindings, &bound).await;
+    order.lock().unwrap().clear();
+    let dry_run = format!("{CONFIG_MAPS}?dryRun=All&fieldManager=y");
+    let write = async {
+        let (code, status) = http.post(&dry_run, &config_map("y")).await;
+        order.lock().unwrap().push("write");
+        assert_eq!((code, &status["data"]["last"]), (201, &json!("p99")));
+    };
+    tokio::join!(write, others());
+    assert_eq!(*order.lock().unwrap(), ["others", "write"]);
+}
+
+/// Proves policies/deny, admission/failure-policy.
+#[tokio::test(start_paused = true)]
+async fn failed_conversion_follows_the_failure_policy() {
+    let server = server();
+    let http = http(&server);
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://example.com"}}},
+        "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": schema},
+            {"name": "v2", "served": true, "storage": false, "schema": schema}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    create(&http, definitions, &definition).await;
+    let broken = |_| async { Err("out of order".to_owned()) };
+    let _converter = server.register_converter("widgets.example.com", broken);
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let rules = json!({"matchPolicy": "Equivalent", "resourceRules": [{"operations": ["CREATE"],
+        "apiGroups": ["example.com"], "apiVersions": ["v2"], "resources": ["widgets"]}]});
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    for (kind, mut spec) in [
+        (
+            "validating",
+            json!({"validations": [{"expression": "true"}]}),
+        ),
+        (
+            "mutating",
+            json!({"reinvocationPolicy": "Never", "mutations": [{"patchType": "JSONPatch",
+                "jsonPatch": {"expression":
+                    "[JSONPatch{op: 'test', path: '/kind', value: 'Widget'}]"}}]}),
+        ),
+    ] {
+        spec["matchConstraints"] = rules.clone();
+        for failure_policy in ["Fail", "Ignore"] {
+            spec["failurePolicy"] = failure_policy.into();
+            let name = format!("{kind}-{}", failure_policy.to_lowercase());
+            let policies = format!("{group}/{kind}admissionpolicies");
+            let policy = json!({"metadata": {"name": name}, "spec": spec});
+            create(&http, &policies, &policy).await;
+            let mut binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+            if kind == "validating" {
+                binding["spec"]["validationActions"] = json!(["Deny"]);
+            }
+            let bindings = format!("{group}/{kind}admissionpolicybindings");
+            create(&http, &bindings, &binding).await;
+            let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget",
+                "metadata": {"name": name}});
+            let (code, answer) = http.post(widgets, &widget).await;
+            let why = answer["message"].as_str().unwrap_or_default();
+            if failure_policy == "Ignore" {
+                assert_eq!(code, 201, "{answer}");
+            } else {
+                assert!(matches!(code, 403 | 422), "{answer}");
+                assert!(why.contains("failed to configure"), "{why}");
+                assert!(why.contains("out of order"), "{why}");
+            }
+            http.delete(&format!("{policies}/{name}")).await;
+            http.delete(&format!("{bindings}/{name}")).await;
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::{
     support::{causes, http, http_as, server},
 };
 
-/// Proves policies/validation.
+/// Proves admission/configuration.
 #[tokio::test]
 async fn policy_that_does_not_compile_is_refused() {
     let server = server();
@@ -96,13 +96,14 @@ async fn policy_that_does_not_compile_is_refused() {
     );
 }
 
-/// Proves policies/rights.
+/// Proves policies/permissions.
 #[tokio::test]
 async fn user_must_be_able_to_read_the_parameters() {
     let server = server();
     let admin = http(&server);
     let role = json!({"metadata": {"name": "policies"}, "rules": [{"apiGroups": ["*"],
-        "resources": ["validatingadmissionpolicies"], "verbs": ["*"]}]});
+        "resources": ["validatingadmissionpolicies", "validatingadmissionpolicies/status"],
+        "verbs": ["*"]}]});
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     create(&admin, roles, &role).await;
     let bound = json!({"metadata": {"name": "policies"}, "roleRef":
@@ -128,4 +129,11 @@ async fn user_must_be_able_to_read_the_parameters() {
         "{cause}"
     );
     create(&admin, POLICIES, &policy("p", spec)).await;
+    // A write of the status keeps the stored spec, so other parameters in it do not matter.
+    let (_, mut reported) = jo.get(&format!("{POLICIES}/p")).await;
+    reported["spec"]["paramKind"]["kind"] = json!("ConfigMap");
+    reported["status"] = json!({"observedGeneration": 1});
+    let (code, stored) = jo.put(&format!("{POLICIES}/p/status"), &reported).await;
+    assert_eq!(code, 200, "{stored}");
+    assert_eq!(stored["spec"]["paramKind"]["kind"], "Secret");
 }

@@ -1,49 +1,25 @@
 //! Quotas and limit ranges at their edges: updates, resizes, races and missing values.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicI64, Ordering},
+};
 
 use crate::support::*;
-use pintle_apiserver::ApiServer;
+use futures::FutureExt;
+use pintle_apiserver::{ApiServer, ApiService, Clock};
 use serde_json::{Value, json};
 
 const V1: &str = "/api/v1/namespaces/default";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const RANGES: &str = "/api/v1/namespaces/default/limitranges";
-
-fn pod(name: &str, resources: &Value) -> Value {
-    json!({"metadata": {"name": name},
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}})
-}
 
 fn cpu(request: &str, limit: &str) -> Value {
     json!({"requests": {"cpu": request}, "limits": {"cpu": limit}})
 }
 
-async fn created(http: &Http, path: &str, object: &Value) -> Value {
-    let (code, created) = http.post(path, object).await;
-    assert_eq!(code, 201, "{created}");
-    created
-}
-
-/// Creates a quota as if a controller had counted that nothing is used.
-async fn quota(http: &Http, name: &str, hard: &Value) {
-    let spec = json!({"hard": hard});
-    created(
-        http,
-        QUOTAS,
-        &json!({"metadata": {"name": name}, "spec": spec}),
-    )
-    .await;
-    let none: serde_json::Map<String, Value> = hard
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(|name| (name.clone(), "0".into()))
-        .collect();
-    let status = json!({"status": {"hard": hard, "used": none}});
-    let path = format!("{QUOTAS}/{name}/status");
-    assert_eq!(http.merge(&path, &status).await.0, 200);
+/// Creates a quota with these limits, of which nothing is used.
+async fn limit(http: &Http, name: &str, hard: &Value) {
+    quota(http, name, &json!({"hard": hard})).await;
 }
 
 async fn used(http: &Http, name: &str, resource: &str) -> Value {
@@ -56,8 +32,8 @@ async fn used(http: &Http, name: &str, resource: &str) -> Value {
 async fn update_is_charged_for_what_it_changes() {
     let server = server();
     let http = http(&server);
-    created(&http, PODS, &pod("old", &json!({}))).await;
-    quota(
+    created(&http, PODS, &pod_with("old", &json!({}))).await;
+    limit(
         &http,
         "q",
         &json!({"requests.cpu": "2", "services.nodeports": "2"}),
@@ -71,7 +47,7 @@ async fn update_is_charged_for_what_it_changes() {
     created(&http, &format!("{V1}/services"), &service).await;
     assert_eq!(http.merge(&format!("{V1}/services/s"), &label).await.0, 200);
     assert_eq!(used(&http, "q", "services.nodeports").await, "1");
-    created(&http, PODS, &pod("p", &cpu("1", "1"))).await;
+    created(&http, PODS, &pod_with("p", &cpu("1", "1"))).await;
     let resize = |amount: &str| {
         json!({"spec": {"containers": [{"name": "c", "image": "x",
             "resources": cpu(amount, amount)}]}})
@@ -94,7 +70,7 @@ async fn update_is_charged_for_what_it_changes() {
 async fn status_of_a_claim_is_charged_and_never_refused() {
     let server = server();
     let http = http(&server);
-    quota(&http, "q", &json!({"requests.storage": "2Gi"})).await;
+    limit(&http, "q", &json!({"requests.storage": "2Gi"})).await;
     let claims = format!("{V1}/persistentvolumeclaims");
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}});
@@ -110,8 +86,8 @@ async fn status_of_a_claim_is_charged_and_never_refused() {
 async fn concurrent_creates_charge_all_quotas_alike() {
     let server = Arc::new(ApiServer::builder().build());
     let admin = http(&server);
-    quota(&admin, "a", &json!({"configmaps": "50"})).await;
-    quota(&admin, "b", &json!({"count/configmaps": "20"})).await;
+    limit(&admin, "a", &json!({"configmaps": "50"})).await;
+    limit(&admin, "b", &json!({"count/configmaps": "20"})).await;
     let tasks: Vec<_> = (0..200)
         .map(|i| {
             let server = Arc::clone(&server);
@@ -132,6 +108,87 @@ async fn concurrent_creates_charge_all_quotas_alike() {
         "the rest is refunded"
     );
     assert_eq!(used(&admin, "b", "count/configmaps").await, "20");
+}
+
+/// The clock is read while a write is charged, so a quota can be deleted there.
+///
+/// Proves quota/enforced.
+#[tokio::test]
+async fn quota_deleted_during_a_write_limits_nothing() {
+    let mut deleted = 0;
+    for reading in 0..20 {
+        let left = Arc::new(AtomicI64::new(-1));
+        let service: Arc<OnceLock<ApiService>> = Arc::default();
+        let (count, at) = (Arc::clone(&left), Arc::clone(&service));
+        let server = ApiServer::builder()
+            .clock(Clock::from_fn(move || {
+                if count.fetch_sub(1, Ordering::SeqCst) == 0 {
+                    let request = http::Request::delete(format!("{QUOTAS}/q"))
+                        .body(http_body_util::Full::<bytes::Bytes>::default())
+                        .unwrap();
+                    let service = at.get().unwrap().clone();
+                    let response = tower::ServiceExt::oneshot(service, request);
+                    let response = response.now_or_never().unwrap().unwrap();
+                    assert_eq!(response.status(), 200);
+                }
+                "2026-01-01T00:00:00Z".parse().unwrap()
+            }))
+            .build();
+        let _ = service.set(server.service());
+        let http = http(&server);
+        limit(&http, "p", &json!({"configmaps": "1"})).await;
+        limit(&http, "q", &json!({"configmaps": "1"})).await;
+        left.store(reading, Ordering::SeqCst);
+        let (code, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
+        assert_eq!(code, 201, "{reading}: {status}");
+        left.store(-1, Ordering::SeqCst);
+        assert_eq!(used(&http, "p", "configmaps").await, "1");
+        deleted += usize::from(http.get(&format!("{QUOTAS}/q")).await.0 == 404);
+    }
+    assert!(deleted > 0, "the clock is read while a write is charged");
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_ignores_claims_that_are_deleted() {
+    let server = server();
+    let http = http(&server);
+    let claims = format!("{V1}/persistentvolumeclaims");
+    for name in ["live", "gone"] {
+        let claim = json!({"metadata": {"name": name, "finalizers": ["example.com/f"]},
+            "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "2Gi"}}}});
+        created(&http, &claims, &claim).await;
+    }
+    let limits = json!([{"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]);
+    created(&http, RANGES, &range(&limits)).await;
+    assert_eq!(http.delete(&format!("{claims}/gone")).await.0, 200);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(&format!("{claims}/live"), &label).await.0, 403);
+    assert_eq!(http.merge(&format!("{claims}/gone"), &label).await.0, 200);
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn negative_requests_release_no_quota() {
+    let server = server();
+    let http = http(&server);
+    limit(
+        &http,
+        "q",
+        &json!({"requests.cpu": "2", "requests.storage": "2Gi", "requests.example.com/gpu": "2",
+            "requests.ephemeral-storage": "2"}),
+    )
+    .await;
+    let claims = format!("{V1}/persistentvolumeclaims");
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "-1Gi"}}}});
+    assert_eq!(http.post(&claims, &claim).await.0, 422);
+    for name in ["cpu", "example.com/gpu", "ephemeral-storage"] {
+        let amounts = json!({"requests": {name: "-1"}, "limits": {name: "-1"}});
+        let (code, status) = http.post(PODS, &pod_with("p", &amounts)).await;
+        assert_eq!(code, 422, "{status}");
+    }
 }
 
 fn range(limits: &Value) -> Value {
@@ -160,7 +217,7 @@ async fn limit_range_needs_both_request_and_limit() {
             no_request,
         ),
     ] {
-        let (code, status) = admin.post(PODS, &pod("p", &resources)).await;
+        let (code, status) = admin.post(PODS, &pod_with("p", &resources)).await;
         assert_eq!(code, 403, "{status}");
         let expected = format!("pods \"p\" is forbidden: {expected}");
         assert_eq!(status["message"], expected.as_str());
@@ -176,7 +233,7 @@ async fn limit_range_of_a_pod_sets_nothing() {
         {"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}}]);
     created(&http, RANGES, &range(&limits)).await;
     let message = async |resources: Value| -> String {
-        let (code, status) = http.post(PODS, &pod("p", &resources)).await;
+        let (code, status) = http.post(PODS, &pod_with("p", &resources)).await;
         assert_eq!(code, 403, "{status}");
         let message = status["message"].as_str().unwrap();
         message
@@ -193,7 +250,7 @@ async fn limit_range_of_a_pod_sets_nothing() {
         message(memory("1Mi", "3Mi")).await,
         "minimum memory usage per Pod is 2Mi, but request is 1Mi"
     );
-    created(&http, PODS, &pod("p", &memory("2Mi", "3Mi"))).await;
+    created(&http, PODS, &pod_with("p", &memory("2Mi", "3Mi"))).await;
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}});
     let (_, status) = http
@@ -211,7 +268,7 @@ async fn limit_range_of_a_pod_sets_nothing() {
 async fn limit_range_concerns_new_containers_and_resizes() {
     let server = server();
     let http = http(&server);
-    created(&http, PODS, &pod("old", &cpu("2", "2"))).await;
+    created(&http, PODS, &pod_with("old", &cpu("2", "2"))).await;
     created(
         &http,
         "/api/v1/namespaces",
@@ -223,11 +280,11 @@ async fn limit_range_concerns_new_containers_and_resizes() {
     created(&http, RANGES, &range(&limits)).await;
     // Of this namespace only, and not of Pods that exist.
     let elsewhere = "/api/v1/namespaces/other/pods";
-    created(&http, elsewhere, &pod("p", &cpu("2", "2"))).await;
+    created(&http, elsewhere, &pod_with("p", &cpu("2", "2"))).await;
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     assert_eq!(http.merge(&format!("{PODS}/old"), &label).await.0, 200);
 
-    let mut init = pod("init", &json!({}));
+    let mut init = pod_with("init", &json!({}));
     init["spec"]["initContainers"] = json!([{"name": "i", "image": "x"}]);
     let stored = created(&http, PODS, &init).await;
     assert_eq!(
@@ -255,11 +312,51 @@ async fn limit_range_concerns_new_containers_and_resizes() {
         "init containers count"
     );
     let resize = json!({"spec": {"containers": [{"name": "c", "resources": cpu("3", "3")}]}});
-    created(&http, PODS, &pod("small", &cpu("1", "1"))).await;
+    created(&http, PODS, &pod_with("small", &cpu("1", "1"))).await;
     let strategic = "application/strategic-merge-patch+json";
     let path = format!("{PODS}/small/resize");
     let (code, status) = http
         .raw("PATCH", &path, strategic, resize.to_string())
         .await;
     assert_eq!(code, 403, "{status}");
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn devices_of_a_class_are_limited() {
+    let server = server();
+    let http = http(&server);
+    let gpus = "gpu.deviceclass.resource.k8s.io/devices";
+    limit(
+        &http,
+        "q",
+        &json!({gpus: "3", "count/resourceclaims.resource.k8s.io": "2"}),
+    )
+    .await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |name: &str, class: &str, count: usize| {
+        json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [
+            {"name": "r", "exactly": {"deviceClassName": class, "count": count}}]}}})
+    };
+    created(&http, claims, &claim("a", "gpu", 2)).await;
+    let (code, refused) = http.post(claims, &claim("b", "gpu", 2)).await;
+    assert_eq!(code, 403, "{refused}");
+    assert_eq!(
+        refused["message"],
+        format!(
+            "resourceclaims.resource.k8s.io \"b\" is forbidden: exceeded quota: q, requested: \
+             {gpus}=2, used: {gpus}=2, limited: {gpus}=3"
+        )
+    );
+    let more = json!({"spec": claim("a", "gpu", 3)["spec"]});
+    let (code, refused) = http.merge(&format!("{claims}/a"), &more).await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(
+        causes(&refused)[0].ends_with("field is immutable"),
+        "{refused}"
+    );
+    created(&http, claims, &claim("b", "nic", 8)).await;
+    let (code, refused) = http.post(claims, &claim("c", "nic", 1)).await;
+    assert_eq!(code, 403, "{refused}");
+    assert_eq!(used(&http, "q", gpus).await, "2");
 }

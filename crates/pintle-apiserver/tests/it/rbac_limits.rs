@@ -4,36 +4,6 @@ use crate::support::*;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-
-async fn created(http: &Http, path: &str, object: &Value) {
-    let (code, created) = http.post(path, object).await;
-    assert_eq!(code, 201, "{created}");
-}
-
-fn role(name: &str, rules: &Value) -> Value {
-    json!({"metadata": {"name": name}, "rules": rules})
-}
-
-/// Returns a binding; `role` is `Kind/name`.
-fn binding(name: &str, role: &str, subjects: &Value) -> Value {
-    let (kind, role) = role.split_once('/').unwrap();
-    json!({"metadata": {"name": name}, "subjects": subjects,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
-}
-
-fn subject(kind: &str, name: &str) -> Value {
-    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
-}
-
-/// Gives a user rights in the whole cluster.
-async fn grant(admin: &Http, name: &str, rules: &Value) {
-    created(admin, &format!("{RBAC}/clusterroles"), &role(name, rules)).await;
-    let subjects = json!([subject("User", name)]);
-    let bound = binding(name, &format!("ClusterRole/{name}"), &subjects);
-    created(admin, &format!("{RBAC}/clusterrolebindings"), &bound).await;
-}
-
 fn rbac(verbs: &[&str], resources: &[&str], names: &[&str]) -> Value {
     json!({"apiGroups": ["rbac.authorization.k8s.io"], "resources": resources, "verbs": verbs,
         "resourceNames": names})
@@ -57,7 +27,7 @@ async fn role_applies_in_its_own_namespace() {
     let bindings = |namespace: &str| format!("{RBAC}/namespaces/{namespace}/rolebindings");
     created(&admin, &roles("default"), &role("r", &list("configmaps"))).await;
     created(&admin, &roles("other"), &role("r", &list("secrets"))).await;
-    let subjects = json!([subject("User", "joe"), subject("User", "jane")]);
+    let subjects = [subject("User", "joe"), subject("User", "jane")];
     created(
         &admin,
         &bindings("other"),
@@ -80,7 +50,7 @@ async fn role_applies_in_its_own_namespace() {
     let (_, review) = jane.post(review, &spec).await;
     let reason = "RBAC: allowed by RoleBinding \"b/other\" of Role \"r\" to User \"jane\"";
     assert_eq!(review["status"]["reason"], reason);
-    // A subject that is removed loses its rights, and the others keep theirs.
+    // A subject that is removed loses its permissions, and the others keep theirs.
     let fewer = json!({"subjects": [subject("User", "joe")]});
     admin
         .merge(&format!("{}/b", bindings("other")), &fewer)
@@ -97,7 +67,7 @@ async fn namespace_subresources_belong_to_the_namespace() {
     let admin = http(&server);
     let rules = json!([{"apiGroups": [""], "resources": ["namespaces/status"],
         "verbs": ["get"], "resourceNames": ["default"]}]);
-    grant(&admin, "jane", &rules).await;
+    grant_cluster(&admin, "jane", &rules).await;
     let jane = http_as(&server, "jane");
     assert_eq!(jane.get("/api/v1/namespaces/default/status").await.0, 200);
     assert_eq!(jane.get("/api/v1/namespaces/default").await.0, 403);
@@ -116,7 +86,7 @@ async fn escalate_can_be_limited_to_one_role() {
     let rules = json!([rbac(&["create", "update", "patch", "get"], &["clusterroles"], &[]),
         rbac(&["escalate"], &["clusterroles"], &["mine"]),
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
-    grant(&admin, "jane", &rules).await;
+    grant_cluster(&admin, "jane", &rules).await;
     let roles = format!("{RBAC}/clusterroles");
     created(&admin, &roles, &role("mine", &json!([]))).await;
     created(&admin, &roles, &role("yours", &json!([]))).await;
@@ -124,7 +94,7 @@ async fn escalate_can_be_limited_to_one_role() {
     let wider = json!({"rules": all});
     assert_eq!(jane.merge(&format!("{roles}/mine"), &wider).await.0, 200);
     assert_eq!(jane.merge(&format!("{roles}/yours"), &wider).await.0, 403);
-    // The same resource in another group is another right.
+    // The same resource in another group is another permission.
     let pods = json!([{"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["get"]}]);
     assert_eq!(jane.post(&roles, &role("pods", &pods)).await.0, 403);
 }
@@ -140,11 +110,11 @@ async fn rights_in_one_namespace_grant_nothing_in_another() {
         &json!({"metadata": {"name": "other"}}),
     )
     .await;
-    grant(&admin, "jane", &json!([rbac(&["create"], &["roles"], &[])])).await;
+    grant_cluster(&admin, "jane", &json!([rbac(&["create"], &["roles"], &[])])).await;
     let get = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     let local = |namespace: &str, plural: &str| format!("{RBAC}/namespaces/{namespace}/{plural}");
     created(&admin, &local("default", "roles"), &role("get", &get)).await;
-    let subjects = json!([subject("User", "jane")]);
+    let subjects = [subject("User", "jane")];
     let bound = binding("get", "Role/get", &subjects);
     created(&admin, &local("default", "rolebindings"), &bound).await;
     let lost = binding("lost", "Role/lost", &subjects);
@@ -165,7 +135,7 @@ async fn rights_in_one_namespace_grant_nothing_in_another() {
 async fn aggregated_role_stays_out_of_reach() {
     let server = server();
     let admin = http(&server);
-    grant(
+    grant_cluster(
         &admin,
         "jane",
         &json!([rbac(&["update", "patch", "get"], &["clusterroles"], &[])]),
@@ -229,7 +199,7 @@ async fn constrained_impersonation_of_attributes_is_limited() {
             &["x", ""]
         ),
     ]);
-    grant(&admin, "jane", &rules).await;
+    grant_cluster(&admin, "jane", &rules).await;
     let jane = http_as(&server, "jane");
     let bob = ("impersonate-user", "bob");
     let group = |name| ("impersonate-group", name);
@@ -264,7 +234,7 @@ async fn constrained_impersonation_of_attributes_is_limited() {
         assert_eq!(code, 403, "{message}");
         assert!(message.ends_with(why), "{message}");
     }
-    // With many groups or values, the right to all of them is enough; with few it is not.
+    // With many groups or values, permission for all of them is enough; with few it is not.
     let few = ["g1", "g2", "g3"].map(group);
     let many = ["g1", "g2", "g3", "g4"].map(group);
     assert_eq!(who(&jane, &[&[bob], few.as_slice()].concat()).await.0, 403);
@@ -298,7 +268,7 @@ async fn each_kind_of_user_has_its_own_mode() {
         ),
         authentication("impersonate:user-info", &["users"], &[]),
     ]);
-    grant(&admin, "jane", &rules).await;
+    grant_cluster(&admin, "jane", &rules).await;
     let robot = "system:serviceaccount:default:robot";
     let jane = http_as(&server, "jane");
     let account = ("impersonate-user", robot);
@@ -306,7 +276,7 @@ async fn each_kind_of_user_has_its_own_mode() {
     assert_eq!(who(&jane, &[node]).await.0, 201);
     assert_eq!(who(&jane, &[account]).await.0, 201);
     assert_eq!(who(&jane, &[("impersonate-user", "anyone")]).await.0, 201);
-    // The right to any user includes neither nodes nor service accounts, and these have no
+    // Permission for any user includes neither nodes nor service accounts, and these have no
     // attributes but their name.
     for headers in [
         vec![("impersonate-user", "system:node:n2")],
@@ -321,14 +291,14 @@ async fn each_kind_of_user_has_its_own_mode() {
 
 /// Proves rbac/impersonation.
 #[tokio::test]
-async fn right_to_a_service_account_is_one_of_its_namespace() {
+async fn service_account_permissions_are_namespaced() {
     let server = server();
     let admin = http(&server);
     let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts"],
         "verbs": ["impersonate"]}]);
     let roles = format!("{RBAC}/namespaces/default/roles");
     created(&admin, &roles, &role("act", &rules)).await;
-    let bound = binding("act", "Role/act", &json!([subject("User", "jane")]));
+    let bound = binding("act", "Role/act", &[subject("User", "jane")]);
     created(
         &admin,
         &format!("{RBAC}/namespaces/default/rolebindings"),

@@ -3,13 +3,10 @@
 use crate::support::*;
 use serde_json::{Value, json};
 
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-
-fn deployment() -> Value {
-    json!({"metadata": {"name": "web"}, "spec": {
-        "replicas": 2, "selector": {"matchLabels": {"app": "web"}},
-        "template": {"metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "c", "image": "x"}]}}}})
+fn web() -> Value {
+    let mut web = deployment("web");
+    web["spec"]["replicas"] = 2.into();
+    web
 }
 
 fn scale(replicas: impl Into<Value>) -> Value {
@@ -46,7 +43,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
     let server = server();
     let http = http(&server);
     let path = format!("{DEPLOYMENTS}/web");
-    http.post(&format!("{DEPLOYMENTS}?fieldManager=maker"), &deployment())
+    http.post(&format!("{DEPLOYMENTS}?fieldManager=maker"), &web())
         .await;
     let replicas = "/f:spec/f:replicas";
     let object = async || http.get(&path).await.1;
@@ -86,7 +83,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
         "conflict with \"me\" with subresource \"scale\""
     );
     // An apply of the object conflicts with the manager of the scale.
-    let mut config = deployment();
+    let mut config = web();
     config["apiVersion"] = "apps/v1".into();
     config["kind"] = "Deployment".into();
     let media = "application/apply-patch+yaml";
@@ -107,7 +104,7 @@ async fn applied_scale_is_validated() {
     let server = server();
     let http = http(&server);
     let path = format!("{DEPLOYMENTS}/web");
-    http.post(DEPLOYMENTS, &deployment()).await;
+    http.post(DEPLOYMENTS, &web()).await;
     let (code, status) = apply(&http, &path, "me&force=true", &scale(-1)).await;
     assert_eq!(code, 422);
     assert_eq!(

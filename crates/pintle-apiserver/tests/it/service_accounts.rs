@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::support::{
-    Http, http, server,
+    Http, PODS, http, server,
     tls::{admin_token, client_of, config_of},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/robot/token";
-const PODS: &str = "/api/v1/namespaces/default/pods";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

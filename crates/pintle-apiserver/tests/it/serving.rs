@@ -102,7 +102,7 @@ async fn only_bearer_tokens_are_credentials() {
     }
 }
 
-/// Proves wire/field-order-and-pretty.
+/// Proves wire/json.
 #[tokio::test]
 async fn unauthorized_curl_gets_indented_json() {
     let server = ApiServer::builder().build();

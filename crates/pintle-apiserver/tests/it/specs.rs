@@ -1,23 +1,14 @@
 //! Generation counting, and defaulting and validation of patched specs.
 
 use crate::support::*;
-use serde_json::{Value, json};
-
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-
-fn deployment() -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
-        "selector": {"matchLabels": {"app": "d"}},
-        "template": {"metadata": {"labels": {"app": "d"}},
-            "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
-}
+use serde_json::json;
 
 /// Proves objects/generation.
 #[tokio::test]
 async fn generation_counts_spec_changes() {
     let server = server();
     let http = http(&server);
-    let (_, created) = http.post(DEPLOYMENTS, &deployment()).await;
+    let (_, created) = http.post(DEPLOYMENTS, &deployment("d")).await;
     assert_eq!(created["metadata"]["generation"], 1);
     let path = format!("{DEPLOYMENTS}/d");
     for (change, generation) in [
@@ -54,7 +45,7 @@ async fn generation_counts_spec_changes() {
 async fn patched_object_is_defaulted_and_validated() {
     let server = server();
     let http = http(&server);
-    let (_, created) = http.post(DEPLOYMENTS, &deployment()).await;
+    let (_, created) = http.post(DEPLOYMENTS, &deployment("d")).await;
     let path = format!("{DEPLOYMENTS}/d");
     let gone = json!({"spec": {"replicas": null, "strategy": null, "revisionHistoryLimit": null}});
     let (code, now) = http.merge(&path, &gone).await;
@@ -77,8 +68,9 @@ async fn patched_object_is_defaulted_and_validated() {
     let kind = "application/apply-patch+yaml";
     let (code, status) = http.raw("PATCH", &new, kind, config.to_string()).await;
     assert_eq!(code, 422, "{status}");
-    let mut config = deployment();
+    let mut config = deployment("d");
     config["metadata"]["name"] = "e".into();
+    (config["apiVersion"], config["kind"]) = ("apps/v1".into(), "Deployment".into());
     let (code, now) = http.raw("PATCH", &new, kind, config.to_string()).await;
     assert_eq!((code, &now["spec"]), (201, &created["spec"]));
 }

@@ -3,9 +3,6 @@
 use crate::support::*;
 use serde_json::{Value, json};
 
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
 fn template() -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::*;
 use serde_json::json;
 
-/// Proves watch/any-collection, watch/complete-and-ordered, watch/selectors.
+/// Proves watch/requests, watch/complete-and-ordered, watch/selectors.
 #[tokio::test(start_paused = true)]
 async fn watch_from_a_version_sees_what_follows() {
     let server = server();
@@ -101,7 +101,7 @@ async fn selector_watch_adds_and_deletes_as_objects_match() {
     );
 }
 
-/// Proves watch/bookmarks, watch/timeout.
+/// Proves watch/bookmarks, watch/requests.
 #[tokio::test(start_paused = true)]
 async fn bookmarks_come_every_minute_and_before_the_end() {
     let server = server();
@@ -173,7 +173,7 @@ async fn streaming_list_marks_its_end() {
     );
 }
 
-/// Proves watch/future-version.
+/// Proves watch/requests.
 #[tokio::test(start_paused = true)]
 async fn watch_from_a_future_version_waits() {
     let server = server();
@@ -233,7 +233,7 @@ async fn watch_that_missed_nothing_survives_compaction() {
     assert_eq!(idle.take(1).await, ["ADDED c"]);
 }
 
-/// Proves watch/bookmarks, watch/timeout.
+/// Proves watch/bookmarks, watch/requests.
 #[tokio::test(start_paused = true)]
 async fn busy_watch_still_gets_bookmarks_and_times_out() {
     let server = server();

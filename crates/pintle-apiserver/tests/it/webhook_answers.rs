@@ -1,4 +1,4 @@
-//! What webhooks may answer: patches, verdicts, warnings, and answers that make no sense.
+//! Webhook responses: patches, verdicts, warnings, and malformed responses.
 
 use std::sync::{
     Arc, Mutex,
@@ -14,16 +14,11 @@ use pintle_apiserver::{AdmissionResponse, ApiServer, Webhook, WebhookTarget};
 use serde_json::{Value, json};
 
 use crate::support::{
-    CONFIG_MAPS, Http, config_map, http, server,
+    CONFIG_MAPS, Http, PODS, config_map, http, pod, server,
     webhooks::{answer, review},
 };
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
-fn pod(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-}
 
 /// Lets a configuration call `respond`, which gets the review, under a Service in this process.
 async fn serve(
@@ -68,7 +63,7 @@ async fn create(http: &Http) -> (u16, String, Vec<String>) {
     (code, message.to_owned(), warnings)
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/errors.
 #[tokio::test(start_paused = true)]
 async fn inconsistent_responses_fail_the_call() {
     let encoded = |text: &str| STANDARD.encode(text);
@@ -139,7 +134,7 @@ async fn inconsistent_responses_fail_the_call() {
     }
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/errors.
 #[tokio::test(start_paused = true)]
 async fn older_review_is_not_verified() {
     let server = server();
@@ -163,7 +158,7 @@ async fn older_review_is_not_verified() {
     assert_eq!(create(&self::http(&server)).await.0, 201);
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/errors.
 #[tokio::test(start_paused = true)]
 async fn verdict_is_read_from_any_successful_response() {
     let server = server();
@@ -180,12 +175,12 @@ async fn verdict_is_read_from_any_successful_response() {
             400,
             "admission webhook \"hook.example.com\" denied the request without explanation"
         ),
-        "what does not say that it allows does not allow"
+        "a response without a verdict is a refusal"
     );
     assert_eq!(warnings, ["299 - \"first\"", "299 - \"second\""]);
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/errors.
 #[tokio::test(start_paused = true)]
 async fn failed_response_may_explain_itself() {
     let server = server();
@@ -205,7 +200,7 @@ async fn failed_response_may_explain_itself() {
     );
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/errors.
 #[tokio::test(start_paused = true)]
 async fn failed_response_that_is_not_text_is_not_shown() {
     let server = server();
@@ -347,7 +342,7 @@ async fn patched_subresource_is_decoded_and_gets_defaults() {
     assert_eq!(token["spec"]["expirationSeconds"], 3600);
 }
 
-/// Proves admission/reinvocation.
+/// Proves admission/mutating-order.
 #[tokio::test(start_paused = true)]
 async fn webhook_is_reinvoked_if_a_plugin_changes_the_object() {
     for (limited, expected) in [(true, 2), (false, 1)] {
@@ -380,9 +375,9 @@ async fn webhook_is_reinvoked_if_a_plugin_changes_the_object() {
     }
 }
 
-/// Proves admission/reinvocation.
+/// Proves admission/mutating-order.
 #[tokio::test(start_paused = true)]
-async fn patch_without_effect_reinvokes_nobody() {
+async fn no_op_patch_does_not_reinvoke_webhooks() {
     let server = server();
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);

@@ -5,11 +5,9 @@ use std::sync::{Arc, Mutex};
 use pintle_apiserver::{AdmissionResponse, ApiServer, Webhook, WebhookRegistration};
 use serde_json::{Value, json};
 
-use crate::support::{CONFIG_MAPS, Http, config_map, http, server};
+use crate::support::{CONFIG_MAPS, DEPLOYMENTS, Http, PODS, config_map, http, server};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// The calls of a webhook, as `OPERATION resource/subresource name`.
@@ -189,6 +187,28 @@ async fn namespaces_are_selected_by_their_own_labels() {
     let role = json!({"metadata": {"name": "r"}, "rules": []});
     ok(http.post(CLUSTER_ROLES, &role)).await;
     assert_eq!(calls.take(), ["CREATE clusterroles r"]);
+}
+
+/// Proves admission/matching.
+#[tokio::test(start_paused = true)]
+async fn namespace_that_is_missing_cannot_be_selected() {
+    let server = server();
+    let http = http(&server);
+    let calls = Calls::of(
+        &server,
+        &json!({"rules": rule(&["pods/exec"]),
+            "namespaceSelector": {"matchLabels": {"team": "blue"}}}),
+    );
+    // Nothing else looks for the namespace of a connect.
+    let exec = "/api/v1/namespaces/missing/pods/p/exec?command=ls";
+    let (code, status) = http.post(exec, &json!({})).await;
+    assert_eq!(code, 404);
+    assert_eq!(status["message"], "namespaces \"missing\" not found");
+    // A webhook that does not want the connect need not know.
+    let attach = "/api/v1/namespaces/missing/pods/p/attach";
+    let (_, status) = http.post(attach, &json!({})).await;
+    assert_eq!(status["message"], "pods \"p\" not found");
+    assert!(calls.take().is_empty());
 }
 
 /// Proves admission/matching.

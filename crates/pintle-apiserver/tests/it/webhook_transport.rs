@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    CONFIG_MAPS, Http, config_map, http, server,
+    CONFIG_MAPS, Http, config_map, created, http, server,
     webhooks::{WebhookServer, answer, hang_up, review},
 };
 
@@ -47,12 +47,7 @@ fn allow(_: String, asked: Value) -> http::Response<http_body_util::Full<bytes::
     answer(&review(&asked, json!({"allowed": true})))
 }
 
-async fn created(http: &Http, path: &str, object: &Value) {
-    let (code, created) = http.post(path, object).await;
-    assert_eq!(code, 201, "{created}");
-}
-
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn stale_connection_is_replaced() {
     let calls = AtomicUsize::new(0);
@@ -86,7 +81,7 @@ async fn stale_connection_is_replaced() {
     assert_eq!(webhook.connections(), 3, "an old connection is not used");
 }
 
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn silent_webhook_over_https_times_out() {
     let webhook = WebhookServer::start(&["127.0.0.1"], allow).await;
@@ -100,7 +95,36 @@ async fn silent_webhook_over_https_times_out() {
     assert_eq!(create(&http).await, (500, expected));
 }
 
-/// Proves webhooks/https.
+/// A webhook cannot send the server, with the objects of its users, to another address.
+///
+/// Proves webhook-calls/errors.
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let other = WebhookServer::start(&["127.0.0.1"], allow).await;
+    let location = other.url("/x")["url"].as_str().unwrap().to_owned();
+    let codes = [301, 302, 303, 307, 308];
+    let webhook = WebhookServer::start(&["127.0.0.1"], move |path, _| {
+        let code = path.trim_start_matches('/').split('?').next().unwrap();
+        http::Response::builder()
+            .status(code)
+            .header("location", &location)
+            .body(http_body_util::Full::default())
+            .unwrap()
+    })
+    .await;
+    let server = server();
+    let http = http(&server);
+    for code in codes {
+        configure(&http, &webhook.url(&format!("/{code}")), 5).await;
+        let why = format!(
+            "the server responded with the status code {code} but did not return more information"
+        );
+        assert_eq!(create(&http).await, (500, why));
+    }
+    assert_eq!(other.connections(), 0);
+}
+
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn connection_is_not_shared_between_authorities() {
     let webhook = WebhookServer::start(&["127.0.0.1"], allow).await;
@@ -122,7 +146,7 @@ async fn connection_is_not_shared_between_authorities() {
     assert!(why.contains("certificate is not valid for"), "{why}");
 }
 
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn self_signed_certificate_can_be_its_own_authority() {
     let webhook = WebhookServer::self_signed("127.0.0.1", allow).await;
@@ -145,7 +169,7 @@ async fn self_signed_certificate_can_be_its_own_authority() {
     assert!(why.contains("tls: failed to verify certificate"), "{why}");
 }
 
-/// Proves webhooks/services.
+/// Proves webhook-calls/services.
 #[tokio::test]
 async fn service_resolves_to_a_ready_endpoint_of_the_right_port() {
     let webhook = WebhookServer::start(&["hook.default.svc"], allow).await;
@@ -196,7 +220,7 @@ async fn service_resolves_to_a_ready_endpoint_of_the_right_port() {
     assert_eq!(create(&http).await, (201, String::new()));
 }
 
-/// Proves webhooks/services.
+/// Proves webhook-calls/services.
 #[tokio::test]
 async fn service_without_slices_resolves_to_its_endpoints() {
     let webhook = WebhookServer::start(&["hook.default.svc"], allow).await;
@@ -214,7 +238,7 @@ async fn service_without_slices_resolves_to_its_endpoints() {
     assert_eq!(create(&http).await, (201, String::new()));
 }
 
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn default_port_of_a_url_is_that_of_https() {
     let server = server();

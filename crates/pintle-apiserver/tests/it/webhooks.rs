@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use pintle_apiserver::WebhookTarget;
+use pintle_apiserver::{AdmissionResponse, Webhook, WebhookTarget};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -31,7 +31,7 @@ async fn configure(http: &Http, path: &str, name: &str, webhooks: &Value) {
     assert_eq!(code, 201, "{created}");
 }
 
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn validating_webhook_refuses_over_https() {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -68,12 +68,12 @@ async fn validating_webhook_refuses_over_https() {
         assert_eq!(asked["request"]["object"]["metadata"]["name"], "good");
     }
     assert_eq!(webhook.connections(), 1, "the connection is used again");
-    // A deleted configuration has no effect at once.
+    // A deletion takes effect immediately.
     assert_eq!(http.delete(&format!("{VALIDATING}/v")).await.0, 200);
     assert_eq!(http.post(CONFIG_MAPS, &bad).await.0, 201);
 }
 
-/// Proves webhooks/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn mutating_webhooks_run_in_the_order_of_their_configurations() {
     let webhook = WebhookServer::start(&["127.0.0.1"], |path, asked| {
@@ -99,7 +99,7 @@ async fn mutating_webhooks_run_in_the_order_of_their_configurations() {
     assert_eq!(created["data"]["trace"], "bac");
 }
 
-/// Proves webhooks/services.
+/// Proves webhook-calls/services.
 #[tokio::test]
 async fn service_resolves_to_its_endpoints_or_a_registered_address() {
     let webhook = WebhookServer::start(&["hook.default.svc"], |_, asked| {
@@ -156,7 +156,7 @@ async fn service_resolves_to_its_endpoints_or_a_registered_address() {
     assert_eq!(status["message"], why);
 }
 
-/// Proves webhooks/services.
+/// Proves webhook-calls/services.
 #[tokio::test(start_paused = true)]
 async fn service_can_be_a_tower_service_in_this_process() {
     let server = server();
@@ -189,9 +189,47 @@ async fn service_can_be_a_tower_service_in_this_process() {
     );
 }
 
-/// Proves webhooks/errors.
+/// Proves webhook-calls/https, admission/builder.
+#[tokio::test(start_paused = true)]
+async fn webhooks_in_process_and_configured_ones_share_one_order() {
+    let server = server();
+    let http = http(&server);
+    let append = |step: &str, asked: &Value| {
+        let before = asked["object"]["data"]["trace"].as_str();
+        let trace = format!("{}{step}", before.unwrap_or_default());
+        json!([{"op": "add", "path": "/data/trace", "value": trace}])
+    };
+    let local = |step: &'static str| {
+        let webhook = Webhook::mutating(format!("{step}.example.com"), move |request| {
+            let operations = append(step, request.as_value());
+            async { AdmissionResponse::allow().patch(operations) }
+        })
+        .rule(["CREATE"], [""], ["v1"], ["configmaps"]);
+        server.register_webhook(&webhook).unwrap()
+    };
+    let service = tower::service_fn(move |request: http::Request<Full<Bytes>>| async move {
+        let body = http_body_util::BodyExt::collect(request.into_body())
+            .await
+            .unwrap();
+        let asked: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
+        let patched = review(&asked, patch(&append("m", &asked["request"])));
+        Ok::<_, std::convert::Infallible>(answer(&patched))
+    });
+    server.route_webhooks("system", "hook", WebhookTarget::service(service));
+    let client = json!({"service": {"namespace": "system", "name": "hook"}});
+    let _last = local("z");
+    let hooks = json!([entry("b.example.com", &client)]);
+    configure(&http, MUTATING, "m.example.com", &hooks).await;
+    let _first = local("a");
+    let (code, created) = http.post(CONFIG_MAPS, &config_map("c")).await;
+    assert_eq!(code, 201, "{created}");
+    // By the name of the configuration; a webhook in this process is one of its own.
+    assert_eq!(created["data"]["trace"], "amz");
+}
+
+/// Proves webhook-calls/errors.
 #[tokio::test]
-async fn lying_webhook_is_an_error_in_the_words_of_kubernetes() {
+async fn malformed_response_gets_upstream_error() {
     let webhook = WebhookServer::start(&["127.0.0.1"], |path, asked| {
         let with = |response: Value| answer(&review(&asked, response));
         match path.split('?').next().unwrap() {
@@ -307,7 +345,7 @@ async fn lying_webhook_is_an_error_in_the_words_of_kubernetes() {
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
-/// Proves webhooks/exempt.
+/// Proves admission/exempt.
 #[tokio::test(start_paused = true)]
 async fn configurations_themselves_are_never_admitted() {
     let server = server();
@@ -334,7 +372,7 @@ async fn configurations_themselves_are_never_admitted() {
     );
 }
 
-/// Proves webhooks/validation.
+/// Proves admission/configuration.
 #[tokio::test(start_paused = true)]
 async fn invalid_configurations_are_refused_with_their_fields() {
     let server = server();

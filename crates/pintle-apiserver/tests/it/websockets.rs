@@ -112,7 +112,7 @@ impl Socket {
     }
 }
 
-/// Proves watch/any-collection, watch/complete-and-ordered, wire/watch-websocket.
+/// Proves watch/requests, watch/complete-and-ordered, wire/watches.
 #[tokio::test]
 async fn websocket_watch_sends_text_messages() {
     let server = ApiServer::builder().build();
@@ -137,7 +137,7 @@ async fn websocket_watch_sends_text_messages() {
     bound.shutdown().await;
 }
 
-/// Proves wire/watch-websocket.
+/// Proves wire/watches.
 #[tokio::test]
 async fn websocket_watch_ends_with_a_close_frame() {
     let server = ApiServer::builder().build();
@@ -151,7 +151,7 @@ async fn websocket_watch_ends_with_a_close_frame() {
     tokio::time::timeout(SOON, shutdown).await.unwrap().unwrap();
 }
 
-/// Proves wire/watch-websocket.
+/// Proves wire/watches.
 #[tokio::test]
 async fn invalid_websocket_handshake_is_rejected() {
     let server = ApiServer::builder().build();

@@ -4,17 +4,9 @@ use crate::support::*;
 use serde_json::{Value, json};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const APPLY: &str = "application/apply-patch+yaml";
-
-fn deployment(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {
-        "selector": {"matchLabels": {"app": name}},
-        "template": {"metadata": {"labels": {"app": name}},
-            "spec": {"containers": [{"name": "c", "image": "x"}]}}}})
-}
 
 fn event(metadata: &Value) -> Value {
     json!({"metadata": metadata, "involvedObject": {"namespace": "default"},
@@ -142,7 +134,7 @@ async fn create_with_version_is_refused_after_validation() {
     assert_eq!(http.post(CONFIG_MAPS, &map).await.0, 201);
 }
 
-/// Proves objects/names-and-labels.
+/// Proves objects/validation.
 #[tokio::test]
 async fn core_event_names_are_path_segments() {
     let server = server();
@@ -190,7 +182,7 @@ async fn event_source_selector_falls_back_to_the_reporter() {
     }
 }
 
-/// Proves objects/names-and-labels.
+/// Proves objects/validation.
 #[tokio::test]
 async fn ip_address_names_are_canonical_addresses() {
     let server = server();
@@ -286,6 +278,27 @@ async fn stateful_set_mounts_may_name_claim_templates() {
         causes(&status),
         ["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"logs\""]
     );
+}
+
+/// Proves objects/defaults.
+#[tokio::test]
+async fn max_unavailable_of_a_stateful_set_is_dropped() {
+    let server = server();
+    let http = http(&server);
+    // The feature gate of this field is off by default.
+    let strategy = json!({"rollingUpdate": {"partition": 1, "maxUnavailable": 2}});
+    let mut set = deployment("db");
+    set["spec"]["updateStrategy"] = strategy.clone();
+    let (code, created) = http.post(STATEFUL_SETS, &set).await;
+    assert_eq!(code, 201, "{created}");
+    let path = format!("{STATEFUL_SETS}/db");
+    let update = json!({"spec": {"updateStrategy": strategy}});
+    let (code, updated) = http.merge(&path, &update).await;
+    assert_eq!(code, 200, "{updated}");
+    for set in [created, updated] {
+        let stored = &set["spec"]["updateStrategy"]["rollingUpdate"];
+        assert_eq!(*stored, json!({"partition": 1}));
+    }
 }
 
 /// Proves objects/types.

@@ -29,12 +29,12 @@ impl Asked {
 }
 
 impl pintle_cel::Authorizer for Asked {
-    /// RBAC knows no selectors, so those of a check have no effect, as in kube-apiserver.
+    /// RBAC has no selectors, so those of a check have no effect, as in kube-apiserver.
     fn authorize(&self, check: &Checked) -> AccessDecision {
         let account;
         let user = match &check.service_account {
             Some((namespace, name)) => {
-                account = User::new(format!("system:serviceaccount:{namespace}:{name}"));
+                account = User::service_account(namespace, name);
                 &account
             }
             None => &self.user,

@@ -122,6 +122,7 @@ impl Scope {
             values: self.values.clone(),
             known: Mutex::default(),
             cost: AtomicU64::new(0),
+            limit: AtomicU64::new(self.budget),
             depth: AtomicUsize::new(0),
         });
         self.values
@@ -145,8 +146,11 @@ impl Scope {
             Ok(program) => program,
             Err(why) => return Ok(Err(format!("compilation error: {why}"))),
         };
-        let done = program.eval(&self.values, CALL_LIMIT);
         let variables = self.variables.as_ref();
+        if let Some(variables) = variables {
+            variables.limit.store(self.budget, Ordering::Relaxed);
+        }
+        let done = program.eval(&self.values, CALL_LIMIT);
         let composed = variables.map_or(0, |variables| variables.cost.swap(0, Ordering::Relaxed));
         for cost in [composed, done.cost] {
             if let Some(left) = self.budget.checked_sub(cost) {
@@ -163,6 +167,16 @@ impl Scope {
     }
 }
 
+impl Drop for Scope {
+    /// Drops the values of variables. One whose value contains `variables` would keep itself alive.
+    fn drop(&mut self) {
+        if let Some(variables) = &self.variables {
+            let known = std::mem::take(&mut *variables.known.lock());
+            drop(known);
+        }
+    }
+}
+
 /// `variables`: each is evaluated when an expression reads it for the first time.
 #[derive(Debug)]
 struct Variables {
@@ -171,6 +185,8 @@ struct Variables {
     known: Mutex<BTreeMap<Arc<str>, Result<Cel, EvalError>>>,
     /// What evaluating them cost since it was last read.
     cost: AtomicU64,
+    /// What they may cost. Beyond it none is evaluated: the budget of the scope is exhausted.
+    limit: AtomicU64,
     /// How many variables are being evaluated, each for the one before.
     depth: AtomicUsize,
 }
@@ -183,6 +199,9 @@ impl Lazy for Variables {
         // The last one counts if a name is declared twice.
         let mut composed = self.composed.iter().rev();
         let (name, expression) = composed.find(|(known, _)| **known == *name)?;
+        if self.cost.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) {
+            return Some(Err(EvalError::Failed(OUT_OF_BUDGET.to_owned())));
+        }
         let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
         let result = if depth > MAX_NESTING {
             let why = format!("composited variable {name:?} is nested too deeply");
@@ -195,6 +214,10 @@ impl Lazy for Variables {
         self.depth.fetch_sub(1, Ordering::Relaxed);
         self.known.lock().insert(name.clone(), result.clone());
         Some(result)
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.composed.iter().any(|(known, _)| **known == *name)
     }
 }
 
@@ -229,3 +252,6 @@ fn on_own_stack(
         Err(EvalError::Failed(why.to_owned()))
     })
 }
+
+#[cfg(test)]
+mod tests;

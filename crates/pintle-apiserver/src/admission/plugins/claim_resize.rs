@@ -41,7 +41,7 @@ impl Plugin for ClaimResize {
 fn problem(api: &Api, new: &Value, old: &Value) -> Option<&'static str> {
     let size = |claim: &Value| {
         let requests = amounts(&claim["spec"]["resources"]["requests"]);
-        requests.get("storage").copied()
+        requests.get("storage").cloned()
     };
     if size(new) <= size(old) {
         return None;

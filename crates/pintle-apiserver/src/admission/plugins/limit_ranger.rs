@@ -185,7 +185,7 @@ fn claim_errors(claim: &Value, range: &Value) -> Vec<String> {
     for limit in limits(range, "PersistentVolumeClaim") {
         let kind = "PersistentVolumeClaim";
         for (name, least) in amounts(&limit["min"]) {
-            errors.extend(too_little(kind, &name, least, &requests, &Amounts::new()));
+            errors.extend(too_little(kind, &name, &least, &requests, &Amounts::new()));
         }
         for (name, most) in amounts(&limit["max"]) {
             let head = format!("maximum {name} usage per {kind} is {most}");
@@ -216,7 +216,7 @@ fn dedupe(errors: Vec<String>) -> Vec<String> {
 fn compare(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
     let kind = limit["type"].as_str().unwrap_or_default();
     for (name, least) in amounts(&limit["min"]) {
-        errors.extend(too_little(kind, &name, least, requests, limits));
+        errors.extend(too_little(kind, &name, &least, requests, limits));
     }
     for (name, most) in amounts(&limit["max"]) {
         let head = format!("maximum {name} usage per {kind} is {most}");
@@ -233,7 +233,7 @@ fn compare(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec
     }
     for (name, most) in amounts(&limit["maxLimitRequestRatio"]) {
         let head = format!("{name} max limit to request ratio per {kind} is {most}");
-        let set = |list: &Amounts| list.get(&name).copied().filter(|a| !a.is_zero());
+        let set = |list: &Amounts| list.get(&name).cloned().filter(|a| !a.is_zero());
         let (Some(request), Some(limit)) = (set(requests), set(limits)) else {
             let what = if set(requests).is_none() {
                 "request"
@@ -243,7 +243,7 @@ fn compare(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec
             errors.push(format!("{head}, but no {what} is specified or {what} is 0"));
             continue;
         };
-        if let Some(ratio) = limit.ratio(request).filter(|ratio| *ratio > most.as_f64()) {
+        if let Some(ratio) = limit.ratio(&request).filter(|ratio| *ratio > most.as_f64()) {
             errors.push(format!("{head}, but provided ratio is {ratio:.6}"));
         }
     }
@@ -252,15 +252,15 @@ fn compare(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec
 fn too_little(
     kind: &str,
     name: &str,
-    least: Amount,
+    least: &Amount,
     requests: &Amounts,
     limits: &Amounts,
 ) -> Option<String> {
     let head = format!("minimum {name} usage per {kind} is {least}");
     match (requests.get(name), limits.get(name)) {
         (None, _) => Some(format!("{head}.  No request is specified")),
-        (Some(found), _) if *found < least => Some(format!("{head}, but request is {found}")),
-        (_, Some(found)) if *found < least => Some(format!("{head}, but limit is {found}")),
+        (Some(found), _) if found < least => Some(format!("{head}, but request is {found}")),
+        (_, Some(found)) if found < least => Some(format!("{head}, but limit is {found}")),
         _ => None,
     }
 }

@@ -3,9 +3,12 @@
 //! Limits and usage are those in the status of a quota, where a controller puts them: until it has,
 //! a quota limits nothing. All quotas of the namespace are checked before any of them is charged.
 //! Charging one is a compare-and-swap of its status that checks again, so concurrent creates cannot
-//! exceed it together. If a later quota turns out to be exhausted, the earlier ones are refunded. A
-//! write that fails after it was admitted stays charged until the controller counts again, as upstream:
-//! a refund could not tell whether the controller has counted in between.
+//! exceed it together. It happens right before the object is stored: if it happened before a slow
+//! converter, a controller that counts meanwhile would take the charge back.
+//!
+//! If a later quota turns out to be exhausted, the earlier ones are refunded. A write that fails after
+//! it was admitted stays charged until the controller recounts, as upstream does: a refund could not
+//! tell whether the controller has counted in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +34,7 @@ impl Plugin for ResourceQuota {
         "ResourceQuota"
     }
 
-    fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
+    fn reserves(&self, api: &Api, request: &Request<'_>) -> bool {
         if request.namespace.is_none() || !request.resource.namespaced {
             return false;
         }
@@ -43,7 +46,7 @@ impl Plugin for ResourceQuota {
         let counts = match (evaluator, request.sub, request.operation) {
             (_, "", Operation::Create) => request.exchanged.is_none(),
             (Evaluator::Pods, "" | "resize", Operation::Update)
-            | (Evaluator::Services, "", Operation::Update)
+            | (Evaluator::Services | Evaluator::DeviceClaims, "", Operation::Update)
             | (Evaluator::Claims, "" | "status", Operation::Update) => true,
             _ => false,
         };
@@ -51,19 +54,13 @@ impl Plugin for ResourceQuota {
         counts && quotas().is_some_and(|quotas| !api.store.is_empty(quotas))
     }
 
-    fn validate<'a>(
+    fn reserve<'a>(
         &'a self,
         api: &'a Api,
         request: &'a Request<'a>,
-        object: Option<&'a Tree>,
+        object: &'a Tree,
     ) -> Verdict<'a> {
-        async move {
-            match object {
-                Some(object) => admit(api, request, object).await,
-                None => Ok(()),
-            }
-        }
-        .boxed()
+        admit(api, request, object).boxed()
     }
 }
 
@@ -103,14 +100,16 @@ impl Quota {
             let Some(hard) = self.hard.get(name) else {
                 continue;
             };
-            let before = used.get(name).copied();
-            let after = before.map_or(*amount, |before| before.plus(*amount));
+            let before = used.get(name).cloned();
+            let after = before
+                .as_ref()
+                .map_or_else(|| amount.clone(), |before| before.plus(amount));
             if after > *hard {
-                exceeded[0].insert(name.clone(), *amount);
+                exceeded[0].insert(name.clone(), amount.clone());
                 if let Some(before) = before {
                     exceeded[1].insert(name.clone(), before);
                 }
-                exceeded[2].insert(name.clone(), *hard);
+                exceeded[2].insert(name.clone(), hard.clone());
             }
             used.insert(name.clone(), after);
         }
@@ -181,7 +180,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
         let before = before.as_ref().filter(|_| counted.is_some());
         let entries = usage.iter().map(|(name, amount)| {
             let before = before.and_then(|before| before.get(name));
-            let delta = before.map_or(*amount, |before| amount.minus(*before));
+            let delta = before.map_or_else(|| amount.clone(), |before| amount.minus(before));
             (name.clone(), delta)
         });
         entries.filter(|(_, delta)| !delta.is_zero()).collect()
@@ -228,7 +227,7 @@ fn refunded(quota: &Quota, delta: &Amounts) -> Amounts {
     let mut used = quota.used.clone();
     for (name, amount) in delta {
         if let Some(used) = used.get_mut(name) {
-            *used = used.minus(*amount);
+            *used = used.minus(amount);
         }
     }
     used

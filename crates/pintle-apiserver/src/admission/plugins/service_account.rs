@@ -11,13 +11,12 @@ use super::refused;
 use crate::{
     admission::{Operation, Plugin, Request, Verdict, verdict},
     api::{Api, ApiError},
-    meta::Tree,
-    names::random_suffix,
+    meta::{Tree, names::random_suffix},
     store::key_of,
 };
 
 const DEFAULT: &str = "default";
-/// How the name of the volume with the token starts.
+/// The name prefix of the token volume.
 const VOLUME: &str = "kube-api-access-";
 /// Where containers find the token.
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -179,7 +178,7 @@ fn is_enforced(account: &Value) -> bool {
     matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Returns what a mirror Pod uses that no mirror Pod may use.
+/// Returns why a mirror Pod is invalid.
 fn mirror_problem(spec: &Value) -> Option<&'static str> {
     if !matches!(spec["serviceAccountName"].as_str(), None | Some("")) {
         return Some("a mirror pod may not reference service accounts");

@@ -10,7 +10,10 @@
 //! A policy applies once for each of its bindings and each parameter object of the binding. All
 //! validating policies are evaluated, and the first refusal is the answer. Mutating policies run one
 //! after the other, each on the result of the one before. Policies and bindings are ordered by name,
-//! so that the answer never depends on chance. Messages are those of kube-apiserver.
+//! so that the outcome is deterministic. Messages are those of kube-apiserver.
+//!
+//! Evaluating an expression is synchronous and bounded by its budget. Between two parameters a write
+//! yields, so that one with thousands of them delays no other request.
 
 mod compile;
 mod matching;
@@ -30,6 +33,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::compile::{Binding, Policy};
 pub use self::typecheck::policy_warnings;
@@ -47,11 +51,16 @@ use crate::{
 
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
+/// How many policies with variables are evaluated at a time. Variables that refer to each other may
+/// need up to 32 threads for their stacks.
+const MAX_STACKS: usize = 4;
+
 /// The policies of both phases.
 #[derive(Debug)]
 pub(crate) struct Policies {
     mutating: Phase,
     validating: Phase,
+    stacks: Semaphore,
 }
 
 impl Default for Policies {
@@ -59,6 +68,7 @@ impl Default for Policies {
         Self {
             mutating: Phase::new(true),
             validating: Phase::new(false),
+            stacks: Semaphore::new(MAX_STACKS),
         }
     }
 }
@@ -70,6 +80,29 @@ impl Policies {
             &self.mutating
         } else {
             &self.validating
+        }
+    }
+
+    /// Waits until expressions of a policy may be evaluated. The permit must not be held across an
+    /// await, so that waiting for it is as short as an evaluation.
+    async fn stacks(&self, policy: &Policy) -> Option<SemaphorePermit<'_>> {
+        if policy.variables.is_empty() {
+            return None;
+        }
+        self.stacks.acquire().await.ok()
+    }
+}
+
+/// Yields to other tasks before every evaluation of a write but the first.
+#[derive(Debug, Default)]
+struct Turns {
+    started: bool,
+}
+
+impl Turns {
+    async fn next(&mut self) {
+        if std::mem::replace(&mut self.started, true) {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -124,31 +157,44 @@ impl Phase {
             (false, true) => "validatingadmissionpolicybindings",
             (false, false) => "validatingadmissionpolicies",
         };
-        // Held while the store is read, so that the newest state is published last.
-        let mut sources = self.sources.lock();
         let collection = api.registry.builtin_collection(GROUP, plural);
-        let stored =
-            collection.and_then(|collection| api.store.get(collection, &key_of(None, name)));
-        let stored = stored.map(|stored| Value::Object(stored.decode()));
-        let name = name.to_owned();
-        match (stored, binding) {
-            (Some(stored), true) => {
-                let binding = Binding::read(&name, &stored["spec"]);
-                sources.bindings.insert(name, Arc::new(binding));
-            }
-            (Some(stored), false) => {
-                let spec = &stored["spec"];
-                // A change of the metadata leaves the compiled policy as it is.
-                let known = sources.policies.get(&name);
-                if known.is_none_or(|known| known.spec != *spec) {
-                    let policy = Policy::compile(&name, spec, self.mutating);
-                    sources.policies.insert(name, Arc::new(policy));
+        let key = key_of(None, name);
+        self.replace(binding, name, || {
+            let stored = api.store.get(collection?, &key)?;
+            Some(Value::Object(stored.decode())["spec"].take())
+        });
+    }
+
+    /// Replaces a policy or binding by what is stored, whose spec `stored` reads.
+    fn replace(&self, binding: bool, name: &str, mut stored: impl FnMut() -> Option<Value>) {
+        let mut compiled: Option<Arc<Policy>> = None;
+        loop {
+            // Held while the store is read, so that the newest state is published last.
+            let mut sources = self.sources.lock();
+            let Some(spec) = stored() else {
+                if binding {
+                    sources.bindings.remove(name);
+                } else {
+                    sources.policies.remove(name);
                 }
+                return self.publish(&sources);
+            };
+            if binding {
+                let binding = Binding::read(name, &spec);
+                sources.bindings.insert(name.to_owned(), Arc::new(binding));
+                return self.publish(&sources);
             }
-            (None, true) => drop(sources.bindings.remove(&name)),
-            (None, false) => drop(sources.policies.remove(&name)),
+            // A change of the metadata leaves the compiled policy as it is.
+            let known = sources.policies.get(name).cloned();
+            let current = |policy: &Arc<Policy>| policy.spec == spec;
+            if let Some(policy) = known.filter(current).or(compiled.take().filter(current)) {
+                sources.policies.insert(name.to_owned(), policy);
+                return self.publish(&sources);
+            }
+            // Other writes continue while the policy is compiled, and may have changed it.
+            drop(sources);
+            compiled = Some(Arc::new(Policy::compile(name, &spec, self.mutating)));
         }
-        self.publish(&sources);
     }
 
     fn publish(&self, sources: &Sources) {
@@ -170,8 +216,8 @@ impl Phase {
     }
 }
 
-/// Returns true for policies and bindings. No policy applies to them, so that a wrong one can always
-/// be removed.
+/// Returns true for policies and bindings, so that a wrong one can always be removed, and for reviews,
+/// so that no policy can change what the server says about users and their permissions.
 fn is_exempt(request: &Request<'_>) -> bool {
     const KINDS: [&str; 4] = [
         "mutatingadmissionpolicies",
@@ -180,7 +226,7 @@ fn is_exempt(request: &Request<'_>) -> bool {
         "validatingadmissionpolicybindings",
     ];
     let mut kinds = KINDS.iter();
-    kinds.any(|plural| request.is_for(GROUP, plural))
+    request.resource.hooks.is_review() || kinds.any(|plural| request.is_for(GROUP, plural))
 }
 
 /// Returns the namespace of the object as `namespaceObject` shows it; null for an object without.
@@ -204,3 +250,6 @@ fn namespace_object(api: &Api, request: &Request<'_>) -> Result<Value, ApiError>
     let part = |name: &str| namespace.get(name).cloned().unwrap_or(json!({}));
     Ok(json!({"metadata": metadata, "spec": part("spec"), "status": part("status")}))
 }
+
+#[cfg(test)]
+mod tests;

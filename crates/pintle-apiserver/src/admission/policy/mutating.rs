@@ -1,13 +1,16 @@
 //! The plugin that evaluates mutating policies.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{
-    Bound,
+    Bound, Turns,
     compile::{Binding, Policy},
-    is_exempt, namespace_object, params, patch,
+    is_exempt, namespace_object,
+    params::{self, Param},
+    patch,
 };
-use std::sync::Arc;
 
 use crate::{
     admission::{
@@ -61,16 +64,14 @@ struct Applied<'a> {
     policy: &'a Policy,
     binding: &'a Binding,
     resource: Arc<Resource>,
-    params: Value,
+    param: Param,
 }
 
 impl Applied<'_> {
     /// Identifies the policy, binding and parameter between the two rounds.
     fn id(&self) -> String {
-        let metadata = &self.params["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let (policy, binding) = (&self.policy.name, &self.binding.name);
-        format!("{policy}/{binding}/{}/{}", text("namespace"), text("name"))
+        format!("{policy}/{binding}/{}", self.param.key())
     }
 }
 
@@ -156,17 +157,27 @@ async fn select<'a>(
         let found = match matched {
             Ok(false) => continue,
             Ok(true) => {
+                // A version that cannot be shown is a mistake of the policy, not of its binding.
+                let invocation = Invocation {
+                    resource: Arc::clone(&resource),
+                };
+                if !Arc::ptr_eq(&resource, request.resource)
+                    && let Err(error) = inputs(api, request, &invocation, object).await
+                {
+                    misconfigured(None, error.message());
+                    continue;
+                }
                 let namespace = request.namespace.unwrap_or_default();
                 params::collect(api, param_resource.as_ref(), binding, namespace).await
             }
             Err(why) => Err(why),
         };
         match found {
-            Ok(params) => applied.extend(params.into_iter().map(|params| Applied {
+            Ok(params) => applied.extend(params.into_iter().map(|param| Applied {
                 policy,
                 binding,
                 resource: Arc::clone(&resource),
-                params,
+                param,
             })),
             Err(why) => misconfigured(Some(binding), &why),
         }
@@ -195,13 +206,16 @@ async fn apply(
         });
     }
     let namespace = namespace_object(api, request)?;
+    let mut turns = Turns::default();
     for applied in all {
+        turns.next().await;
+        let params = applied.param.value();
         let mut fails = |why: &str| {
             if !applied.policy.ignores_failures {
                 errors.push((denial(applied.policy, applied.binding, why), "Invalid"));
             }
         };
-        match conditions_hold(api, request, object, applied).await? {
+        match conditions_hold(api, request, object, applied, &params).await? {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
@@ -225,12 +239,13 @@ async fn apply(
             let inputs = inputs(api, request, &invocation, object).await?;
             let scope = |budget: u64| {
                 let scope = Scope::new(&inputs, budget).with_authorizer(&inputs);
-                let scope = scope
-                    .with_namespace(&namespace)
-                    .with_params(&applied.params);
+                let scope = scope.with_namespace(&namespace).with_params(&params);
                 scope.with_variables(&applied.policy.variables)
             };
-            match patch::patched(api, request, &invocation, object, mutation, scope).await? {
+            let stacks = api.policies.stacks(applied.policy);
+            let patched =
+                patch::patched(api, request, &invocation, object, mutation, stacks, scope);
+            match patched.await? {
                 Ok(new) => *object = new,
                 Err(why) => fails(&why),
             }
@@ -268,6 +283,7 @@ async fn conditions_hold(
     request: &Request<'_>,
     object: &Tree,
     applied: &Applied<'_>,
+    params: &Value,
 ) -> Result<Result<bool, String>, ApiError> {
     let policy = applied.policy;
     if policy.conditions.is_empty() {
@@ -278,7 +294,8 @@ async fn conditions_hold(
     };
     let inputs = inputs(api, request, &invocation, object).await?;
     let scope = Scope::new(&inputs, CONDITIONS_BUDGET).with_authorizer(&inputs);
-    let scope = scope.with_params(&applied.params);
+    let scope = scope.with_params(params);
+    let _stacks = api.policies.stacks(policy).await;
     let held = hold(&policy.conditions, scope.with_variables(&policy.variables));
     Ok(match held {
         Err(_) if policy.ignores_failures => Ok(false),

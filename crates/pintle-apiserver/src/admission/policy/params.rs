@@ -12,6 +12,40 @@ use crate::{
     store::{Object, key_of, key_range, namespace_bounds},
 };
 
+/// One parameter of a policy. A selector can find many, so each is decoded when its turn comes.
+#[derive(Debug)]
+pub(super) enum Param {
+    /// The policy has no parameters.
+    Null,
+    Object {
+        resource: Arc<Resource>,
+        object: Arc<Object>,
+    },
+}
+
+impl Param {
+    /// Returns `namespace/name`, or nothing for no parameters.
+    pub(super) fn key(&self) -> &str {
+        match self {
+            Self::Null => "",
+            Self::Object { object, .. } => &object.key,
+        }
+    }
+
+    /// Decodes the parameter.
+    pub(super) fn value(&self) -> Value {
+        let Self::Object { resource, object } = self else {
+            return Value::Null;
+        };
+        let tree = resource.tree(&object.content, Some(object.revision));
+        let mut tree = resource.to_served(tree);
+        let version = api_version(&resource.group, &resource.version);
+        tree.insert("apiVersion".into(), version.into());
+        tree.insert("kind".into(), resource.kind.clone().into());
+        Value::Object(tree)
+    }
+}
+
 /// Finds the resource of a policy's parameters. The error concerns the policy.
 pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource>>, String> {
     let Some((of, kind)) = &policy.param_kind else {
@@ -27,17 +61,16 @@ pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource
     })
 }
 
-/// Returns the parameters for which a binding applies its policy, null if it has none. The error
-/// concerns the binding.
+/// Returns the parameters for which a binding applies its policy. The error concerns the binding.
 pub(super) async fn collect(
     api: &Api,
     resource: Option<&Arc<Resource>>,
     binding: &Binding,
     namespace: &str,
-) -> Result<Vec<Value>, String> {
+) -> Result<Vec<Param>, String> {
     let wanted = &binding.param_ref;
     let (Some(resource), false) = (resource, wanted.is_null()) else {
-        return Ok(vec![Value::Null]);
+        return Ok(vec![Param::Null]);
     };
     let text = |field: &str| wanted[field].as_str().unwrap_or_default();
     let namespace = match (text("namespace"), resource.namespaced) {
@@ -66,15 +99,11 @@ pub(super) async fn collect(
     }
     let shown = api.all_shown(resource, found).await;
     let shown = shown.map_err(|error| error.message().to_owned())?;
-    let served = shown.iter().map(|object| {
-        let tree = resource.tree(&object.content, Some(object.revision));
-        let mut tree = resource.to_served(tree);
-        let version = api_version(&resource.group, &resource.version);
-        tree.insert("apiVersion".into(), version.into());
-        tree.insert("kind".into(), resource.kind.clone().into());
-        Value::Object(tree)
+    let params = shown.into_iter().map(|object| Param::Object {
+        resource: Arc::clone(resource),
+        object,
     });
-    Ok(served.collect())
+    Ok(params.collect())
 }
 
 /// Returns the objects that a binding names or selects.

@@ -16,7 +16,8 @@ use crate::{
     schema::builtin,
 };
 
-/// Evaluates a mutation and returns the object after it. The inner error is subject to the failure
+/// Evaluates a mutation and returns the object after it. `stacks` is awaited first, and what it returns
+/// is held until the expression is evaluated. The inner error is subject to the failure
 /// policy; the outer one refuses the write.
 pub(super) async fn patched(
     api: &Api,
@@ -24,6 +25,7 @@ pub(super) async fn patched(
     invocation: &Invocation,
     object: &Tree,
     mutation: &Mutation,
+    stacks: impl Future,
     scope: impl Fn(u64) -> Scope,
 ) -> Result<Result<Tree, String>, ApiError> {
     let evaluate = |expression: &Expression| match &expression.program {
@@ -31,9 +33,11 @@ pub(super) async fn patched(
         Err(why) => Err(why.clone()),
     };
     let mut value = shown(api, request, invocation, Some(object)).await?;
+    let stacks = stacks.await;
     let changed = match mutation {
         Mutation::Apply(expression) => {
             let config = evaluate(expression).and_then(|config| configuration(&config));
+            drop(stacks);
             let config = match config {
                 Ok(config) => config,
                 Err(why) => return Ok(Err(why)),
@@ -42,6 +46,7 @@ pub(super) async fn patched(
         }
         Mutation::JsonPatch(expression) => {
             let operations = evaluate(expression).and_then(|patch| operations(&patch));
+            drop(stacks);
             let operations = match operations {
                 Ok(operations) => operations,
                 Err(why) => return Ok(Err(why)),

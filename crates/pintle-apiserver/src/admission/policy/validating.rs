@@ -4,7 +4,7 @@ use pintle_cel::Value as Cel;
 use serde_json::{Value, json};
 
 use super::{
-    Bound,
+    Bound, Turns,
     compile::{Binding, Policy},
     is_exempt, namespace_object, params,
 };
@@ -67,8 +67,9 @@ struct Outcome {
 
 async fn run(api: &Api, request: &Request<'_>, object: Option<&Tree>) -> Result<(), ApiError> {
     let mut denied = None;
+    let mut turns = Turns::default();
     for bound in api.policies.phase(false).current().iter() {
-        let found = evaluate(api, bound, request, object).await?;
+        let found = evaluate(api, bound, request, object, &mut turns).await?;
         denied = denied.or(found);
     }
     let Some((message, reason)) = denied else {
@@ -89,6 +90,7 @@ async fn evaluate(
     bound: &Bound,
     request: &Request<'_>,
     object: Option<&Tree>,
+    turns: &mut Turns,
 ) -> Result<Option<(String, String)>, ApiError> {
     let policy = &bound.policy;
     let name = &policy.name;
@@ -144,17 +146,26 @@ async fn evaluate(
                 continue;
             }
         };
+        if params.is_empty() {
+            continue;
+        }
+        let inputs = match &inputs {
+            Some(inputs) => inputs,
+            None => match converted(api, request, &invocation, object).await {
+                Ok(converted) => inputs.insert(converted),
+                Err(error) => {
+                    let why = format!("failed to convert object version: {}", error.message());
+                    denied = denied.or_else(|| misconfigured("binding", Some(binding), &why));
+                    continue;
+                }
+            },
+        };
         let namespace = namespace_object(api, request)?;
         for params in params {
-            let inputs = if let Some(inputs) = &mut inputs {
-                inputs
-            } else {
-                let new = shown(api, request, &invocation, object).await?;
-                let old = shown(api, request, &invocation, request.old).await?;
-                let described = described(request, &invocation);
-                inputs.insert(Inputs::new(api, request, &new, &old, &described))
-            };
-            let outcome = outcome(policy, inputs, &params, &namespace);
+            turns.next().await;
+            let stacks = api.policies.stacks(policy).await;
+            let outcome = outcome(policy, inputs, &params.value(), &namespace);
+            drop(stacks);
             for (i, failed) in outcome.failed {
                 let acted = act(request, policy, binding, i, &failed);
                 denied = denied.or(acted);
@@ -175,6 +186,19 @@ async fn evaluate(
         request.options.audit.annotate(&key, values.join(", "));
     }
     Ok(denied)
+}
+
+/// Converts the objects of a request to the version that a policy matches.
+async fn converted(
+    api: &Api,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: Option<&Tree>,
+) -> Result<Inputs, ApiError> {
+    let new = shown(api, request, invocation, object).await?;
+    let old = shown(api, request, invocation, request.old).await?;
+    let described = described(request, invocation);
+    Ok(Inputs::new(api, request, &new, &old, &described))
 }
 
 fn denial(policy: &Policy, binding: &Binding, why: &str) -> String {

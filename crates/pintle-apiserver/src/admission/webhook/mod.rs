@@ -21,9 +21,12 @@ mod patched;
 mod types;
 mod validating;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::{Mutex, RwLock};
@@ -42,7 +45,7 @@ pub(crate) use self::{
     validating::ValidatingWebhooks,
 };
 use super::Request;
-use crate::{api::Api, conversion::Converters, store::key_of, webhook::Client};
+use crate::{api::Api, conversion_webhook::Converters, store::key_of, webhook::Client};
 
 /// Everything the server needs to call webhooks.
 #[derive(Debug)]
@@ -90,10 +93,41 @@ pub(crate) struct Hooks {
 #[derive(Debug, Default)]
 struct Sources {
     /// From stored configurations, by the name of the configuration.
-    configured: std::collections::BTreeMap<String, Vec<Arc<Hook>>>,
+    configured: BTreeMap<String, Arc<Configuration>>,
     /// In this process, by id.
-    local: std::collections::BTreeMap<u64, Arc<Hook>>,
+    local: BTreeMap<u64, Arc<Hook>>,
     next: u64,
+}
+
+/// A stored configuration.
+#[derive(Debug)]
+struct Configuration {
+    /// What it was compiled from.
+    entries: Value,
+    hooks: Vec<Arc<Hook>>,
+}
+
+impl Configuration {
+    /// Compiles the entries of a configuration. Calls to an invalid one fail.
+    fn compile(name: &str, entries: Value, mutating: bool) -> Self {
+        let list = entries.as_array().into_iter().flatten().enumerate();
+        let hooks = list.filter_map(|(i, entry)| {
+            let compiled = Hook::configured(name, i, entry, mutating);
+            compiled.map_or_else(
+                |error| {
+                    tracing::warn!(
+                        configuration = name,
+                        %error,
+                        "invalid webhook configuration; calls to it will fail"
+                    );
+                    Hook::broken(name, i, entry, error.to_string())
+                },
+                Some,
+            )
+        });
+        let hooks = hooks.map(Arc::new).collect();
+        Self { entries, hooks }
+    }
 }
 
 impl Hooks {
@@ -138,45 +172,47 @@ impl Hooks {
         } else {
             "validatingwebhookconfigurations"
         };
-        // Held while the store is read, so that the newest state is published last.
-        let mut sources = self.sources.lock();
         let collection = api
             .registry
             .builtin_collection("admissionregistration.k8s.io", plural);
-        let stored =
-            collection.and_then(|collection| api.store.get(collection, &key_of(None, name)));
-        match stored {
-            Some(stored) => {
-                let configuration = Value::Object(stored.decode());
-                let entries = configuration["webhooks"].as_array();
-                let hooks = entries.into_iter().flatten().enumerate();
-                let hooks = hooks.filter_map(|(i, entry)| {
-                    let compiled = Hook::configured(name, i, entry, self.mutating);
-                    compiled.map_or_else(
-                        |error| {
-                            tracing::warn!(
-                                configuration = name,
-                                %error,
-                                "webhook cannot be used; its calls fail"
-                            );
-                            Hook::broken(name, i, entry, error.to_string())
-                        },
-                        Some,
-                    )
-                });
-                let hooks = hooks.map(Arc::new).collect();
-                sources.configured.insert(name.to_owned(), hooks);
-            }
-            None => {
+        let key = key_of(None, name);
+        self.replace(name, || {
+            let stored = api.store.get(collection?, &key)?;
+            Some(Value::Object(stored.decode())["webhooks"].take())
+        });
+    }
+
+    /// Replaces a configuration by what is stored, whose entries `stored` reads.
+    fn replace(&self, name: &str, mut stored: impl FnMut() -> Option<Value>) {
+        let mut compiled: Option<Arc<Configuration>> = None;
+        loop {
+            // Held while the store is read, so that the newest state is published last.
+            let mut sources = self.sources.lock();
+            let Some(entries) = stored() else {
                 sources.configured.remove(name);
+                return self.publish(&sources);
+            };
+            // A change of the metadata leaves the compiled webhooks as they are.
+            let known = sources.configured.get(name).cloned();
+            let current = |compiled: &Arc<Configuration>| compiled.entries == entries;
+            if let Some(compiled) = known.filter(current).or(compiled.take().filter(current)) {
+                sources.configured.insert(name.to_owned(), compiled);
+                return self.publish(&sources);
             }
+            // Other writes go on while the webhooks are compiled. They may have changed by then.
+            drop(sources);
+            compiled = Some(Arc::new(Configuration::compile(
+                name,
+                entries,
+                self.mutating,
+            )));
         }
-        self.publish(&sources);
     }
 
     fn publish(&self, sources: &Sources) {
-        let configured = sources.configured.values().flatten();
+        let configured = sources.configured.values();
         let mut hooks: Vec<Arc<Hook>> = configured
+            .flat_map(|configuration| &configuration.hooks)
             .chain(sources.local.values())
             .map(Arc::clone)
             .collect();
@@ -202,3 +238,6 @@ fn is_exempt(request: &Request<'_>) -> bool {
     let mut kinds = KINDS.iter();
     kinds.any(|plural| request.is_for("admissionregistration.k8s.io", plural))
 }
+
+#[cfg(test)]
+mod tests;

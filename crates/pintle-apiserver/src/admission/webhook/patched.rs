@@ -63,7 +63,7 @@ pub(in crate::admission) async fn patched_object(
         }
         return api.convert_between(seen, own, tree).await;
     };
-    with_value(&mut tree, |value| custom.schema.default(value));
+    with_value(&mut tree, |value| _ = custom.schema.default(value));
     let tree = api.convert_between(seen, own, tree).await?;
     if own.is_converted() {
         return Ok(tree);

@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::Kind;
 use crate::{
-    api::{Api, ApiError, User, write::Attributes},
+    api::{
+        Api, ApiError, User,
+        write::{Attributes, Part},
+    },
     authz::access::{Access, Resource},
     meta::{self, Tree},
     schema::field::{FieldError, Path},
@@ -33,7 +36,7 @@ impl Kind for AdmissionPolicies {
         self.after_write(api, object);
     }
 
-    fn check_rights(
+    fn check_permissions(
         &self,
         api: &Api,
         user: &User,
@@ -41,6 +44,10 @@ impl Kind for AdmissionPolicies {
         object: &Tree,
         stored: Option<&Tree>,
     ) -> Result<(), ApiError> {
+        // A write of the status keeps the stored spec.
+        if write.part != Part::Main {
+            return Ok(());
+        }
         let spec = |tree: &Tree| tree.get("spec").cloned().unwrap_or_default();
         let (new, old) = (spec(object), stored.map(spec).unwrap_or_default());
         let refused = if self.binding {

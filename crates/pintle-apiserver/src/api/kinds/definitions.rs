@@ -12,9 +12,7 @@ use crate::{
         Api, ApiError, Warnings,
         request::options::WriteOptions,
         write::{
-            Part,
-            commit::CommitError,
-            delete::{DeleteOptions, add_finalizer},
+            Part, commit::CommitError, delete::add_finalizer, delete_options::DeleteOptions,
             is_finished, with_value,
         },
     },
@@ -210,6 +208,8 @@ impl Api {
                 stored.claim = Some(claim);
                 let conflict = decision.conflict;
                 stored.refused = conflict.map(|conflict| (crd::Definition::read(tree), conflict));
+            } else {
+                crd::finish_establishing(tree, &self.clock.stamp());
             }
         });
         stored

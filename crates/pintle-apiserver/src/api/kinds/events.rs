@@ -13,7 +13,7 @@ use super::Kind;
 use crate::{
     api::Api,
     meta::NameRule,
-    registry::convert::Conversion,
+    registry::served_versions::Conversion,
     store::{Change, Expect, Object},
 };
 

@@ -8,14 +8,13 @@
 //! A write calls the hooks in this order; see [`write`](super::write) for the whole path:
 //!
 //! ```text
-//! create   complete ─► check_rights ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write
-//! update                check_rights ─► allocate ─► prepare_update ─► validate ─► warn ─► (commit) ─► after_write
+//! create   complete ─► check_permissions ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write
+//! update                check_permissions ─► allocate ─► prepare_update ─► validate ─► warn ─► (commit) ─► after_write
 //! delete   check_delete ─► prepare_delete ─► (commit) ─► after_mark or after_delete
 //! ```
 
 mod admission_policies;
 pub(crate) mod api_services;
-mod autoscalers;
 mod bindings;
 pub(crate) mod component_statuses;
 pub(crate) mod definitions;
@@ -50,7 +49,7 @@ use crate::{
     authz::rbac::RbacKind,
     meta::{NameRule, Tree},
     patch::apply::FieldSet,
-    registry::convert::Conversion,
+    registry::served_versions::Conversion,
     schema::field::FieldError,
     store::Object,
 };
@@ -120,9 +119,9 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         let _ = (object, user);
     }
 
-    /// Checks that the user may write this object, beyond the right to the request itself. Runs
+    /// Checks permissions to this particular object, beyond those the request itself needs. Runs
     /// after mutating admission and before the object is prepared and validated.
-    fn check_rights(
+    fn check_permissions(
         &self,
         api: &Api,
         user: &User,
@@ -197,7 +196,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Adds warnings about an object that is accepted, and replaces `stored` if there is one.
+    /// Adds warnings about an accepted object; `stored` is the object it replaces, if any.
     fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
         let _ = (object, stored, warnings);
     }
@@ -315,6 +314,7 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("apiregistration.k8s.io", "apiservices") => &api_services::ApiServices,
         ("apps", "daemonsets") => &workloads::DaemonSets,
         ("apps", "deployments") => &workloads::Deployments,
+        ("apps", "statefulsets") => &workloads::StatefulSets,
         ("authentication.k8s.io", "selfsubjectreviews") => &reviews::Review::SelfSubject,
         ("authentication.k8s.io", "tokenreviews") => &reviews::Review::Token,
         ("authorization.k8s.io", "selfsubjectaccessreviews") => &reviews::Review::SelfAccess,
@@ -322,7 +322,7 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("authorization.k8s.io", "localsubjectaccessreviews" | "subjectaccessreviews") => {
             &reviews::Review::Access
         }
-        ("autoscaling", "horizontalpodautoscalers") => &autoscalers::Autoscalers,
+        ("autoscaling", "horizontalpodautoscalers") => &workloads::Autoscalers,
         ("batch", "jobs") => &workloads::Jobs,
         ("certificates.k8s.io", "certificatesigningrequests") => &signing_requests::SigningRequests,
         ("events.k8s.io", "events") => &events::Events,

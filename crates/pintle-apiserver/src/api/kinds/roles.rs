@@ -1,4 +1,5 @@
-//! Roles and bindings: the authorizer follows them, and no user may grant rights it does not have.
+//! Roles and bindings: the authorizer follows them, and no user may grant permissions it
+//! does not have.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::{
 };
 
 impl Kind for RbacKind {
-    fn check_rights(
+    fn check_permissions(
         &self,
         api: &Api,
         user: &User,

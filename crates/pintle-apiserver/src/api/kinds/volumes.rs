@@ -4,7 +4,14 @@ use super::{
     Kind,
     fields::{add, ensure_map},
 };
-use crate::meta::{self, Tree};
+use crate::{
+    api::request::options::Warnings,
+    meta::{self, Tree},
+    schema::typed::quantity::Amount,
+};
+
+/// The annotation that named the storage class of a claim before the field existed.
+const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// `persistentvolumes`.
 #[derive(Debug)]
@@ -26,6 +33,27 @@ pub(super) struct PersistentVolumeClaims;
 impl Kind for PersistentVolumeClaims {
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
         protect(object, "kubernetes.io/pvc-protection");
+    }
+
+    fn warn(&self, claim: &Tree, _stored: Option<&Tree>, warnings: &Warnings) {
+        let annotations = claim.get("metadata").map(|found| &found["annotations"]);
+        if annotations.is_some_and(|found| !found[LEGACY_CLASS].is_null()) {
+            warnings.add(format!(
+                "metadata.annotations[{LEGACY_CLASS}]: deprecated since v1.8; use \
+                 \"storageClassName\" attribute instead"
+            ));
+        }
+        for list in ["requests", "limits"] {
+            let resources = claim.get("spec").map(|spec| &spec["resources"][list]);
+            let storage = resources.and_then(|resources| resources["storage"].as_str());
+            let amount = storage.and_then(Amount::parse);
+            if let Some(amount) = amount.filter(|amount| amount.rounded_up() != *amount) {
+                warnings.add(format!(
+                    "spec.resources.{list}[storage]: fractional byte value \"{amount}\" is \
+                     invalid, must be an integer"
+                ));
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Workload kinds: small deviations from the generic write path.
+//! Workload kinds and what scales them: small deviations from the generic write path.
 
 use pintle_clock::Clock;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::{
     api::{ApiError, write::Part},
     meta::Tree,
     patch::apply::FieldSet,
+    registry::served_versions::Conversion,
     schema::field::FieldError,
 };
 
@@ -24,22 +25,41 @@ pub(super) struct DaemonSets;
 impl Kind for DaemonSets {
     /// Sets the template generation before managers are recorded: its creator owns the annotation.
     fn complete(&self, object: &mut Tree) {
-        set_template_generation(object);
+        set_template_generation(object, 1);
     }
 
     /// Sets it again, in case admission changed it.
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
-        set_template_generation(object);
+        set_template_generation(object, 1);
+    }
+
+    /// Counts changes of the template. No user can change the count.
+    fn prepare_update(&self, _part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
+        let template = |object: &Tree| {
+            object
+                .get("spec")
+                .and_then(|it| it.get("template"))
+                .cloned()
+        };
+        let changed = template(object) != template(stored);
+        set_template_generation(object, template_generation(stored) + i64::from(changed));
     }
 }
 
-fn set_template_generation(object: &mut Tree) {
+/// The count of changes of the template, which older versions kept in the spec.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Tree) -> i64 {
+    let metadata = object.get("metadata");
+    let annotations = metadata.and_then(|metadata| metadata.get("annotations"));
+    let generation = annotations.and_then(|it| it.get(TEMPLATE_GENERATION)?.as_str());
+    generation.and_then(|it| it.parse().ok()).unwrap_or(1)
+}
+
+fn set_template_generation(object: &mut Tree, generation: i64) {
     let metadata = ensure_map(object, "metadata");
     if let Some(annotations) = metadata.and_then(|metadata| ensure_map(metadata, "annotations")) {
-        annotations.insert(
-            "deprecated.daemonset.template.generation".into(),
-            "1".into(),
-        );
+        annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
     }
 }
 
@@ -151,5 +171,43 @@ impl Kind for ReplicationControllers {
     ) -> Result<(), ApiError> {
         errors.retain(|error| error.field != "metadata.generateName");
         Ok(())
+    }
+}
+
+/// `apps/statefulsets`.
+#[derive(Debug)]
+pub(super) struct StatefulSets;
+
+impl Kind for StatefulSets {
+    fn prepare_create(&self, object: &mut Tree, _now: &str) {
+        drop_max_unavailable(object);
+    }
+
+    /// Keeps `maxUnavailable` where it is already in use, as kube-apiserver does with disabled fields.
+    fn prepare_update(&self, _part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
+        let rolling = stored
+            .get("spec")
+            .map(|spec| &spec["updateStrategy"]["rollingUpdate"]);
+        if rolling.is_none_or(|rolling| rolling["maxUnavailable"].is_null()) {
+            drop_max_unavailable(object);
+        }
+    }
+}
+
+/// Drops a field whose feature gate, `MaxUnavailableStatefulSet`, is off by default.
+fn drop_max_unavailable(object: &mut Tree) {
+    let strategy = child(object, "spec").and_then(|spec| child(spec, "updateStrategy"));
+    if let Some(rolling) = strategy.and_then(|strategy| child(strategy, "rollingUpdate")) {
+        rolling.remove("maxUnavailable");
+    }
+}
+
+/// `autoscaling/horizontalpodautoscalers`: `autoscaling/v1` is a view of the stored `v2`.
+#[derive(Debug)]
+pub(super) struct Autoscalers;
+
+impl Kind for Autoscalers {
+    fn conversion(&self, version: &str) -> Option<Conversion> {
+        (version == "v1").then_some(Conversion::Autoscalers)
     }
 }

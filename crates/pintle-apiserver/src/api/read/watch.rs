@@ -310,7 +310,7 @@ fn superseded(resource: &Resource) -> CancellationToken {
 }
 
 impl Watcher {
-    /// Returns the next chunk, or `None` when the watch is over.
+    /// Returns the next chunk, or `None` when the watch has ended.
     ///
     /// # Cancel safety
     ///

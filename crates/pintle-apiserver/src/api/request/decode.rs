@@ -76,7 +76,7 @@ fn not_json(kind: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
     unrecognized(kind, body, &why)
 }
 
-/// Describes a JSON error in the words of Go for common mistakes.
+/// Words common JSON errors as Go's decoder does.
 pub(crate) fn json_problem(error: &serde_json::Error, text: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -105,7 +105,7 @@ fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
-/// Decodes YAML and reports its first duplicate key in the words of Go: `line 3: key "a" already set
+/// Decodes YAML and reports its first duplicate key as Go does: `line 3: key "a" already set
 /// in map`.
 ///
 /// Most clients send JSON, a subset of YAML that parses many times faster. YAML is parsed only if the

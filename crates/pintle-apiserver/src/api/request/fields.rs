@@ -59,7 +59,11 @@ pub(crate) fn prune(
             let mut unknown = custom.schema.prune(&mut value);
             let coerced = custom.schema.coerce(&mut value);
             unknown.extend(coerced.map_err(|error| unreadable(resource, &error))?);
-            custom.schema.default(&mut value);
+            if !custom.schema.default(&mut value) {
+                return Err(ApiError::too_large(
+                    "the defaults of the object are too large",
+                ));
+            }
             unknown
         }
         (None, Some(ty)) => {

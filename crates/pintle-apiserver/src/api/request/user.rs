@@ -59,6 +59,15 @@ impl User {
         }
     }
 
+    /// Returns a service account that has not authenticated: without `system:authenticated`.
+    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: service_account_groups(namespace).into(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the administrator: `kubernetes-admin` in `system:masters`, who may impersonate others.
     pub fn admin() -> Self {
         Self {
@@ -122,8 +131,7 @@ impl From<String> for User {
 /// everyone except `system:anonymous` is authenticated unless a group says otherwise.
 pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if let (Some((namespace, _)), true) = (service_account(name), groups.is_empty()) {
-        groups.push("system:serviceaccounts".to_owned());
-        groups.push(format!("system:serviceaccounts:{namespace}"));
+        groups.extend(service_account_groups(namespace));
     }
     let has = |group: &str| groups.iter().any(|other| other == group);
     let more = if name == ANONYMOUS {
@@ -133,6 +141,11 @@ pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     };
     groups.extend(more.map(str::to_owned));
     groups
+}
+
+fn service_account_groups(namespace: &str) -> [String; 2] {
+    let all = "system:serviceaccounts";
+    [all.to_owned(), format!("{all}:{namespace}")]
 }
 
 /// Splits the user name of a service account into namespace and name.

@@ -156,7 +156,9 @@ impl ApiError {
 
     pub(crate) fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let what = qualified(group, plural);
-        let message = if name.is_empty() {
+        let message = if plural.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
             format!("{what} is forbidden: {why}")
         } else {
             format!("{what} {name:?} is forbidden: {why}")
@@ -363,7 +365,7 @@ impl ApiError {
         Self::new(429, "TooManyRequests", message).cause(cause)
     }
 
-    /// A write that did not end in its time.
+    /// A write that missed its deadline.
     pub(crate) fn timed_out() -> Self {
         let why = "Timeout: request did not complete within requested timeout - context deadline \
                    exceeded";

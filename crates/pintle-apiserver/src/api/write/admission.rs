@@ -1,8 +1,8 @@
 //! Where a write passes the [admission chain](crate::admission).
 //!
-//! Every write passes both phases: a create or an update on its way to the store, a delete before it
-//! marks the object, and a subresource that stores nothing, such as `binding`, before it acts. Writes
-//! of the server itself have no user and are not admitted; they are validated, because everything
+//! Every write is mutated and validated: a create or an update on its way to the store, a delete
+//! before it marks the object, and a subresource that stores nothing, such as `binding`, before it
+//! acts. What is stored also passes the reserve phase, last. Writes of the server itself have no user and are not admitted; they are validated, because everything
 //! that is stored must be valid.
 
 use serde_json::Value;
@@ -85,6 +85,37 @@ impl Api {
         request.old = shown_old.as_ref();
         request.exchanged = Some(projection.kind);
         self.admission.validate(self, &request, Some(&shown)).await
+    }
+
+    /// Returns true if a plugin charges a budget for the write.
+    pub(super) fn reserves(&self, write: &Attributes<'_>, old: Option<&Tree>) -> bool {
+        write.user.is_some_and(|user| {
+            let mut request = request(write, user, write.name, old);
+            request.exchanged = write.projection.map(|projection| projection.kind);
+            self.admission.reserves(self, &request)
+        })
+    }
+
+    /// Runs the reserve phase on an object that is stored next.
+    pub(super) async fn reserve(
+        &self,
+        write: &Attributes<'_>,
+        old: Option<&Tree>,
+        new: &Tree,
+    ) -> Result<(), ApiError> {
+        let Some(user) = write.user else {
+            return Ok(());
+        };
+        let name = name_of(write, new);
+        let mut request = request(write, user, &name, old);
+        let Some(projection) = write.projection else {
+            return self.admission.reserve(self, &request, new).await;
+        };
+        let shown_old = old.map(|old| (projection.show)(write.resource, old));
+        let shown = (projection.show)(write.resource, new);
+        request.old = shown_old.as_ref();
+        request.exchanged = Some(projection.kind);
+        self.admission.reserve(self, &request, &shown).await
     }
 
     /// Runs both phases on a delete. `name` is that of the path.

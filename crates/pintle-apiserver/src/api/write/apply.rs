@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    MAX_TRIES, Managers, Part, Written,
-    managers::check_options,
-    patch::{check_identity, check_name},
+    MAX_TRIES, Managers, Part, Written, change::check_identity, managers::check_options,
+    patch::check_name,
 };
 use crate::{
     api::{
@@ -41,7 +40,6 @@ impl Api {
             }
             let mut pending = None;
             let mut applied = |stored: &Tree| {
-                let uid = meta::text(stored, "uid").to_owned();
                 let mut live = Value::Object(resource.to_served(stored.clone()));
                 live["apiVersion"] = resource.api_version().into();
                 live["kind"] = resource.kind.clone().into();
@@ -52,7 +50,8 @@ impl Api {
                     }
                 })?;
                 let tree = call.stored_form(applied, options)?;
-                check_identity(call, &tree, &uid)?;
+                check_name(call, &tree)?;
+                check_identity(resource, &tree, stored)?;
                 Ok(tree)
             };
             let write = call.update_of(Part::of(sub), options, Managers::Keep);

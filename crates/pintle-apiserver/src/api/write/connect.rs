@@ -1,6 +1,6 @@
 //! Connects: `exec`, `attach`, `portforward` and `proxy`.
 //!
-//! No kubelet runs here, so there is nothing to connect to. A connect is admitted all the same,
+//! No kubelet runs here, so there is nothing to connect to. A connect still passes admission,
 //! so that a test of a policy for `pods/exec` sees the refusal.
 
 use http::Method;
@@ -14,7 +14,7 @@ use crate::{
     meta::Tree,
 };
 
-/// The subresources that need the right to `create` with every method: a WebSocket is opened with
+/// The subresources that need permission to `create` with every method: a WebSocket is opened with
 /// GET, and may do no more than what needed POST before there were `WebSockets`.
 const CREATES: [&str; 3] = ["attach", "exec", "portforward"];
 

@@ -12,8 +12,7 @@ use super::{
 use crate::{
     admission::shown_name,
     api::{Answer, Api, ApiError, Call, request::options::WriteOptions},
-    meta::{self, Tree},
-    names::random_suffix,
+    meta::{self, Tree, names::random_suffix},
     registry::Resource,
     store::{Change, Expect, key_of},
 };
@@ -94,7 +93,7 @@ impl Api {
         if let Some(user) = write.user {
             resource.hooks.set_requester(&mut object, user);
         }
-        self.check_rights(write, &object, None)?;
+        self.check_permissions(write, &object, None)?;
         // Admission may have set them.
         let given = meta::text(&object, "name").to_owned();
         let prefix = meta::text(&object, "generateName").to_owned();
@@ -126,7 +125,11 @@ impl Api {
             }
             self.controllers.warn(resource, &new, &options.warnings);
             let key = key_of(namespace, &name);
+            let reserved = self.reserves(write, None).then(|| new.clone());
             let content = self.encode_stored(resource, new).await?;
+            if let Some(reserved) = reserved {
+                self.reserve(write, None, &reserved).await?;
+            }
             let content = Arc::new(drop_managers_if_too_large(
                 resource,
                 content,

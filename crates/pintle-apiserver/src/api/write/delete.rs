@@ -1,4 +1,4 @@
-//! Deletes: preconditions, finalizers, grace periods, propagation, collections.
+//! Deletes: finalizers, grace periods, propagation, collections.
 //!
 //! A delete marks the object with a deletion timestamp. If neither finalizers, a grace period nor the
 //! kind itself hold it, the same commit removes it; otherwise the write that clears the last
@@ -10,7 +10,12 @@ use jiff::Timestamp;
 use pintle_clock::format_seconds;
 use serde_json::{Value, json};
 
-use super::{Attributes, MAX_TRIES, Managers, Operation, Part, commit::CommitError, is_finished};
+use super::{
+    Attributes, MAX_TRIES, Managers, Operation, Part,
+    commit::CommitError,
+    delete_options::{DeleteOptions, Propagation, check_preconditions, delete_options},
+    is_finished,
+};
 use crate::{
     api::{
         Answer, Api, ApiError, Call,
@@ -23,39 +28,12 @@ use crate::{
     },
     meta::{self, Tree},
     registry::Resource,
-    schema::field::FieldError,
     server::PodDeletion,
     store::{Change, Expect, Object},
 };
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-
-/// What happens to the dependents of a deleted object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Propagation {
-    Orphan,
-    Background,
-    Foreground,
-}
-
-/// The options of a delete.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DeleteOptions {
-    propagation: Option<Propagation>,
-    grace: Option<i64>,
-    /// Precondition: the UID of the object.
-    uid: Option<String>,
-    /// Precondition: the `resourceVersion` of the object.
-    pub(crate) resource_version: Option<String>,
-    pub(crate) dry_run: bool,
-    /// The server deletes on its own behalf, so [`Points`](crate::Points) do not see it.
-    unobserved: bool,
-    /// The request was admitted under another kind, such as an eviction.
-    pub(crate) admitted: bool,
-    /// The options as they were sent.
-    sent: Arc<Value>,
-}
 
 /// The result of a delete.
 pub(crate) enum Deleted {
@@ -289,9 +267,9 @@ impl Api {
 /// How a delete treats the grace period of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grace {
-    /// The kind has none, or the period is over.
+    /// The kind has none, or the period has expired.
     None,
-    /// The object is to be gone after so many seconds.
+    /// The object is removed after this many seconds.
     Period(i64),
     /// An earlier delete marked the object, and this one does not shorten its period.
     Pending,
@@ -316,7 +294,7 @@ fn grace_of(resource: &Resource, object: &Tree, options: &DeleteOptions) -> Grac
     }
 }
 
-/// Returns a grace period; a negative one is the shortest there is.
+/// Returns a grace period; a negative one counts as the shortest graceful period.
 fn shortest(grace: i64) -> i64 {
     if grace < 0 { 1 } else { grace }
 }
@@ -364,38 +342,6 @@ fn success<'a>(resource: &'a Resource, object: &'a Object) -> Status<'a> {
     })
 }
 
-/// Checks the UID and `resourceVersion` that a delete expects.
-pub(crate) fn check_preconditions(
-    resource: &Resource,
-    current: &Object,
-    options: &DeleteOptions,
-) -> Result<(), ApiError> {
-    let conflict = |why: &str| {
-        Err(ApiError::conflict(
-            &resource.group,
-            &resource.kind,
-            current.name(),
-            why,
-        ))
-    };
-    let (uid, revision) = (&current.header().uid, current.revision.to_string());
-    if let Some(wanted) = options.uid.as_ref().filter(|wanted| *wanted != uid) {
-        return conflict(&format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-        ));
-    }
-    if let Some(wanted) = options
-        .resource_version
-        .as_ref()
-        .filter(|wanted| **wanted != revision)
-    {
-        return conflict(&format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({revision}). The object might have been modified"
-        ));
-    }
-    Ok(())
-}
-
 /// Adds a finalizer unless the object has it.
 pub(crate) fn add_finalizer(object: &mut Tree, finalizer: &str) {
     let list = meta::metadata(object)
@@ -435,54 +381,7 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
     }
 }
 
-/// Decodes the options of a delete: those in the body, or in the query if there is no body.
-fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
-    if !call.body.is_empty() {
-        let body = call.options_body()?;
-        if !body.is_object() {
-            let why = "DeleteOptions: an object is expected";
-            return Err(ApiError::bad_request(why));
-        }
-        return DeleteOptions::read(&body);
-    }
-    let mut body = json!({});
-    let query = &call.query;
-    let policy = query.get("propagationPolicy");
-    if !policy.is_empty() {
-        body["propagationPolicy"] = policy.into();
-    }
-    if let Some(grace) = query.number("gracePeriodSeconds")? {
-        body["gracePeriodSeconds"] = grace.into();
-    }
-    if let Some(orphan) = query.optional_flag("orphanDependents") {
-        body["orphanDependents"] = orphan.into();
-    }
-    let dry_run: Vec<Value> = query.all("dryRun").map(Value::from).collect();
-    if !dry_run.is_empty() {
-        body["dryRun"] = dry_run.into();
-    }
-    DeleteOptions::read(&body)
-}
-
 impl DeleteOptions {
-    /// Returns the options of a delete that cascades from a CRD to its instances.
-    pub(crate) fn background() -> Self {
-        Self {
-            propagation: Some(Propagation::Background),
-            ..Self::default()
-        }
-    }
-
-    /// Returns the options of a delete at the end of a grace period, for no request.
-    pub(crate) fn immediate(uid: &str) -> Self {
-        Self {
-            grace: Some(0),
-            uid: Some(uid.to_owned()),
-            unobserved: true,
-            ..Self::default()
-        }
-    }
-
     /// Returns the options as admission reviews show them, with the period that applies.
     fn reviewed(&self, grace: Grace) -> Arc<Value> {
         let period = match grace {
@@ -496,70 +395,5 @@ impl DeleteOptions {
         let mut shown = Value::clone(&self.sent);
         shown["gracePeriodSeconds"] = period.into();
         Arc::new(shown)
-    }
-
-    /// Decodes `DeleteOptions`.
-    pub(crate) fn read(body: &Value) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
-        let policy = body["propagationPolicy"].as_str();
-        let orphan = body["orphanDependents"].as_bool();
-        if policy.is_some() && orphan.is_some() {
-            errors.push(FieldError::invalid(
-                "propagationPolicy",
-                policy.unwrap_or_default(),
-                "orphanDependents and deletionPropagation cannot be both set",
-            ));
-        }
-        let propagation = match policy {
-            None => orphan.map(|orphan| {
-                if orphan {
-                    Propagation::Orphan
-                } else {
-                    Propagation::Background
-                }
-            }),
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some(other) => {
-                errors.push(FieldError::not_supported(
-                    "propagationPolicy",
-                    other,
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
-                None
-            }
-        };
-        let mut dry_run = false;
-        for value in body["dryRun"].as_array().into_iter().flatten() {
-            if value == "All" {
-                dry_run = true;
-            } else {
-                errors.push(FieldError::not_supported(
-                    "dryRun",
-                    json!([value]),
-                    &["All"],
-                ));
-            }
-        }
-        if !errors.is_empty() {
-            return Err(ApiError::invalid(
-                "meta.k8s.io",
-                "DeleteOptions",
-                "",
-                errors,
-            ));
-        }
-        let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
-        Ok(DeleteOptions {
-            propagation,
-            grace: body["gracePeriodSeconds"].as_i64(),
-            uid: precondition("uid"),
-            resource_version: precondition("resourceVersion"),
-            dry_run,
-            unobserved: false,
-            admitted: false,
-            sent: Arc::new(body.clone()),
-        })
     }
 }

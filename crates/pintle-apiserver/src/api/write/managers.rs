@@ -246,8 +246,10 @@ impl Resource {
     /// Returns the other versions this kind is served in.
     fn other_versions(&self) -> Vec<OtherVersion<'_>> {
         if let Some(custom) = &self.custom {
-            let others = custom.others.iter();
+            let own = self.api_version();
+            let others = custom.schemas.iter();
             return others
+                .filter(|(api_version, _)| **api_version != own)
                 .map(|(api_version, schema)| OtherVersion {
                     api_version,
                     shape: Shape::Custom(schema),

@@ -1,9 +1,9 @@
 //! Writes: every change of an object takes one path to the store.
 //!
 //! ```text
-//! request ─► next state ─► managers ─► mutate ─► prepare ─► validate ─► commit ─► after
-//!                ▲                                                        │
-//!                └───────────────── a concurrent write won ───────────────┘
+//! request ─► next state ─► managers ─► mutate ─► prepare ─► validate ─► reserve ─► commit ─► after
+//!                ▲                                                                    │
+//!                └─────────────────────── a concurrent write won ─────────────────────┘
 //! ```
 //!
 //! | step | where | does |
@@ -13,10 +13,12 @@
 //! | mutate | [`admission`] | the admit phase of the [admission chain](crate::admission) |
 //! | prepare | [`prepare`] | sets what only the server sets, restores what this write may not change, applies defaults |
 //! | validate | [`admission`], [`validate`] | schema and rules of the kind, then validating admission |
+//! | reserve | [`admission`] | converts to the stored version, then charges quotas |
 //! | commit | [`commit`] | stores the object, if the stored one is still the one that was read |
-//! | after | [`Kind`](super::kinds::Kind) | what follows for kinds the server itself acts on |
+//! | after | [`Kind`](super::kinds::Kind) | hooks for kinds that the server itself implements |
 //!
-//! [`Attributes`] describes the write on its way. What differs between kinds is in
+//! [`change`] runs these steps for everything but creates and deletes, and repeats them after a
+//! conflict. [`Attributes`] describes the write on its way. What differs between kinds is in
 //! [`kinds`](super::kinds): the steps call its hooks and never ask which kind they work on.
 //!
 //! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
@@ -24,10 +26,12 @@
 
 mod admission;
 pub(crate) mod apply;
+mod change;
 pub(crate) mod commit;
 mod connect;
 mod create;
 pub(crate) mod delete;
+pub(crate) mod delete_options;
 pub(crate) mod managers;
 pub(crate) mod patch;
 pub(crate) mod prepare;
@@ -217,8 +221,8 @@ impl Written {
 }
 
 impl Api {
-    /// Checks that the user may write this object, beyond the right to the request itself.
-    fn check_rights(
+    /// Checks that the user may write this object, beyond the permission for the request itself.
+    fn check_permissions(
         &self,
         write: &Attributes<'_>,
         object: &Tree,
@@ -228,7 +232,7 @@ impl Api {
             return Ok(());
         };
         let hooks = write.resource.hooks;
-        hooks.check_rights(self, user, write, object, stored)
+        hooks.check_permissions(self, user, write, object, stored)
     }
 
     /// Checks that the user may create the named object, which a PUT or an apply would do.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Managers, Part, apply::applies, managers::check_options};
+use super::{Managers, Part, apply::applies, change::check_identity, managers::check_options};
 use crate::{
     api::{
         Answer, Api, ApiError, Call,
@@ -14,10 +14,7 @@ use crate::{
     codec::json,
     meta::{self, Tree},
     patch::{self, PatchError},
-    schema::{
-        builtin::{self, TypeRef},
-        field::FieldError,
-    },
+    schema::builtin::{self, TypeRef},
 };
 
 /// A decoded patch.
@@ -40,7 +37,6 @@ impl Api {
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut patched = |stored: &Tree| {
-            let uid = meta::text(stored, "uid").to_owned();
             let mut value = Value::Object(resource.to_served(stored.clone()));
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
@@ -55,32 +51,14 @@ impl Api {
             };
             let tree = call.stored(value.clone(), source, &options);
             let tree = tree.map_err(|error| error.blame_patch(&patch.shown(&value)))?;
-            check_identity(call, &tree, &uid)?;
+            check_name(call, &tree)?;
+            check_identity(resource, &tree, stored)?;
             Ok(tree)
         };
         let write = call.update_of(Part::of(sub), &options, Managers::Record);
         let written = self.change(&write, &mut patched).await?;
         written.answer(200, call, self).await
     }
-}
-
-/// Checks that a patch changes neither the name nor the UID.
-pub(super) fn check_identity(call: &Call, patched: &Tree, uid: &str) -> Result<(), ApiError> {
-    check_name(call, patched)?;
-    let name = call.target.name.as_deref().unwrap_or_default();
-    let found = meta::text(patched, "uid");
-    if found != uid {
-        let resource = &call.target.resource;
-        let error = FieldError::invalid("metadata.uid", found, "field is immutable");
-        let errors = vec![error.clone(), error];
-        return Err(ApiError::invalid(
-            &resource.group,
-            &resource.kind,
-            name,
-            errors,
-        ));
-    }
-    Ok(())
 }
 
 /// Checks that the name and namespace are those of the path.

@@ -37,7 +37,8 @@ impl Api {
             Generation::None | Generation::CountedLater => {}
         }
         match (&resource.custom, resource.stored_ty) {
-            (Some(custom), _) => with_value(object, |value| custom.schema.default(value)),
+            // An object whose defaults are too large is too large to be stored.
+            (Some(custom), _) => with_value(object, |value| _ = custom.schema.default(value)),
             (None, Some(ty)) => prepare_builtin(resource, object, ty, &now),
             (None, None) => resource.hooks.prepare_create(object, &now),
         }
@@ -81,7 +82,7 @@ pub(super) fn prepare_update(
     resource.hooks.prepare_update(part, object, stored, clock);
     restore_system_metadata(object, stored, warnings);
     if let Some(custom) = &resource.custom {
-        with_value(object, |value| custom.schema.default(value));
+        with_value(object, |value| _ = custom.schema.default(value));
     }
     let metadata_field = match resource.generation {
         Generation::Counted(field) => field,

@@ -57,7 +57,7 @@ fn impersonating_a_group_requires_a_user() {
     );
 }
 
-/// A Pod's account acts as the node of the Pod with one right for all nodes.
+/// A Pod's account acts as the node of the Pod with one permission for all nodes.
 ///
 /// Proves rbac/impersonation.
 #[test]
@@ -85,7 +85,7 @@ fn service_account_acts_as_its_own_node() {
         .into_parts();
     let acting = Mode::AssociatedNode.check(&server.api, &parts, &wanted, &robot("n1"));
     assert_eq!(acting.unwrap().groups, ["system:nodes", AUTHENTICATED]);
-    // Nothing is granted here, so the error shows which right is asked for.
+    // Nothing is granted here, so the error shows which permission is checked.
     let server = ApiServer::builder().build();
     let error = Mode::AssociatedNode.check(&server.api, &parts, &wanted, &robot("n1"));
     assert_eq!(

@@ -15,6 +15,10 @@ fn resource(verb: &'static str, plural: &'static str, sub: &'static str) -> Acce
     Access::to(verb, resource)
 }
 
+fn covers(own: &Rule, wanted: &Rule) -> bool {
+    Cover::new(own).covers(wanted, &Effort::new(100))
+}
+
 /// Proves rbac/enforced.
 #[test]
 fn resources_subresources_and_wildcards() {
@@ -67,6 +71,9 @@ fn paths_match_exactly_or_by_prefix() {
     assert!(!urls.allows(&path("/healthz/ping")));
     assert!(urls.allows(&path("/api/v1")));
     assert!(!urls.allows(&path("/api")));
+    // Only a star at the end is a wildcard.
+    let inner = rule(&json!({"verbs": ["get"], "nonResourceURLs": ["/a/*/b"]}));
+    assert!(inner.allows(&path("/a/*/b")) && !inner.allows(&path("/a/x/b")));
     assert!(Rule::everything()[1].allows(&path("/anything")));
     assert!(!Rule::everything()[0].allows(&path("/anything")));
 }
@@ -78,32 +85,32 @@ fn rules_cover_their_parts() {
         "resources": ["pods", "pods/log"], "resourceNames": ["n"]}));
     let parts = wanted.split();
     assert_eq!(parts.len(), 4);
-    let covers = |own: &Value| {
+    let covered = |own: &Value| {
         let own = rule(own);
-        parts.iter().filter(|part| own.covers(part)).count()
+        parts.iter().filter(|part| covers(&own, part)).count()
     };
     let pods = |names: &[&str]| {
-        covers(
+        covered(
             &json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"],
             "resourceNames": names}),
         )
     };
     assert_eq!((pods(&[]), pods(&["n"]), pods(&["m"])), (1, 1, 0));
     let logs = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*/log"]});
-    assert_eq!(covers(&logs), 2);
+    assert_eq!(covered(&logs), 2);
     // A rule for one name does not cover all names.
     let all = rule(&json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}));
     let named = rule(
         &json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"],
         "resourceNames": ["n"]}),
     );
-    assert!(!named.covers(&all) && all.covers(&named));
+    assert!(!covers(&named, &all) && covers(&all, &named));
     let apps = rule(&json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["pods"]}));
-    assert!(!apps.covers(&all) && !all.covers(&apps));
+    assert!(!covers(&apps, &all) && !covers(&all, &apps));
     let url = rule(&json!({"verbs": ["get"], "nonResourceURLs": ["/a/b"]}));
     let below = rule(&json!({"verbs": ["*"], "nonResourceURLs": ["/a/*"]}));
-    assert!(below.covers(&url) && !url.covers(&below));
-    assert!(!Rule::everything()[0].covers(&url));
+    assert!(covers(&below, &url) && !covers(&url, &below));
+    assert!(!covers(&Rule::everything()[0], &url));
 }
 
 #[test]
@@ -113,4 +120,14 @@ fn rules_format_like_upstream() {
         one.to_string(),
         "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\" \"list\"]}"
     );
+}
+
+#[test]
+fn comparisons_end_with_the_effort() {
+    let own = rule(&json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}));
+    // A verb, a group and a resource.
+    let (enough, less) = (Effort::new(4), Effort::new(3));
+    assert!(Cover::new(&own).covers(&own, &enough) && !enough.is_exhausted());
+    assert!(Cover::new(&own).covers(&own, &less) && less.is_exhausted());
+    assert!(!Cover::new(&own).covers(&own, &less));
 }

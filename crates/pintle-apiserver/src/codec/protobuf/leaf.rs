@@ -18,7 +18,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 
 /// Converts a double to JSON, as an integer if it has no fraction.
 pub(super) fn number(number: f64) -> Value {
-    // Up to here every integer is exact.
+    // Integers up to here are exact in a double.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
         #[allow(clippy::cast_possible_truncation)] // Checked above.

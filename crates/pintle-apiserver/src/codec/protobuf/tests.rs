@@ -21,7 +21,7 @@ fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
     all
 }
 
-/// Proves wire/protobuf, wire/no-null-lists.
+/// Proves wire/protobuf, wire/json.
 #[test]
 fn go_client_bodies_decode_to_their_json() {
     let all = fixtures();

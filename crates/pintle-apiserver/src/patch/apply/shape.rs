@@ -43,6 +43,9 @@ pub(super) enum Scalar {
     Text,
     Number,
     Bool,
+    /// A scalar of any type.
+    Untyped,
+    /// Any value.
     Any,
 }
 
@@ -170,7 +173,7 @@ fn named_atom<'a>(ty: TypeRef, atomic: bool) -> Atom<'a> {
 
 fn custom_atom<'a>(place: Place<'a>, node: &'a Node, value: &Value) -> Atom<'a> {
     if node.int_or_string {
-        return Atom::Scalar(Scalar::Any);
+        return Atom::Scalar(Scalar::Untyped);
     }
     match node.type_name.as_str() {
         "object" => Atom::Map {
@@ -191,7 +194,11 @@ fn custom_atom<'a>(place: Place<'a>, node: &'a Node, value: &Value) -> Atom<'a> 
                 .as_deref()
                 .map_or(Place::Open, |item| Place::Custom(item, false)),
         }),
-        "string" => Atom::Scalar(Scalar::Text),
+        // Upstream types a string with a format as any scalar.
+        "string" => Atom::Scalar(match node.format.as_str() {
+            "" | "byte" => Scalar::Text,
+            _ => Scalar::Untyped,
+        }),
         "integer" | "number" => Atom::Scalar(Scalar::Number),
         "boolean" => Atom::Scalar(Scalar::Bool),
         _ => Place::Open.atom(value),

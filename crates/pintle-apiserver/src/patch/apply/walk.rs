@@ -508,6 +508,7 @@ fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String>
     };
     match (scalar, value) {
         (Scalar::Any, _)
+        | (Scalar::Untyped, Value::String(_) | Value::Number(_) | Value::Bool(_))
         | (Scalar::Text, Value::String(_))
         | (Scalar::Number, Value::Number(_))
         | (Scalar::Bool, Value::Bool(_)) => Ok(()),
@@ -515,6 +516,10 @@ fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String>
             "{path}: expected numeric (int or float), got {kind}"
         )),
         (Scalar::Text, _) => Err(format!("{path}: expected string, got {}", go_value(value))),
+        (Scalar::Untyped, _) => Err(format!(
+            "{path}: expected any scalar, got {}",
+            go_value(value)
+        )),
         (Scalar::Bool, _) => Err(format!("{path}: expected boolean, got {}", go_value(value))),
     }
 }

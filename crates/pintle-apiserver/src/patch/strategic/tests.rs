@@ -138,7 +138,7 @@ fn unmergeable_patches_get_upstream_messages() {
     }
 }
 
-/// Proves patch/merge-keys.
+/// Proves patch/strategic.
 #[test]
 fn ports_merge_by_number_alone() {
     let before = json!({"containers": [{"name": "a", "ports": [

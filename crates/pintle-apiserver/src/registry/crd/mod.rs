@@ -4,11 +4,14 @@ mod names;
 mod spec;
 mod validate;
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use pintle_clock::StableHash;
 use serde_json::{Value, json};
-
 use tokio_util::sync::CancellationToken;
 
 use self::names::Decision;
@@ -27,7 +30,7 @@ use crate::{
         kinds::{PLAIN, properties::Generation},
         write::validate::rules::Rules,
     },
-    conversion::Converted,
+    conversion_webhook::Converted,
     meta::{NameRule, Tree},
     schema::structural::Structural,
     store::{CollectionId, custom_type_prefix},
@@ -41,6 +44,13 @@ pub(crate) fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
+/// The schema of a version, parsed when the first of its objects is read or written: most tests
+/// install more definitions than they use.
+pub(crate) type LazySchema = LazyLock<Structural, Box<dyn FnOnce() -> Structural + Send>>;
+
+/// The schemas of a definition's versions by `apiVersion`.
+pub(crate) type Schemas = BTreeMap<String, Arc<LazySchema>>;
+
 /// One version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
@@ -51,15 +61,15 @@ pub(crate) struct CustomVersion {
     /// The definition is being deleted, so creating instances is forbidden.
     pub(crate) terminating: bool,
     /// The schema of this version.
-    pub(crate) schema: Arc<Structural>,
-    /// The other versions, served or not, with their schemas: `example.com/v2`.
-    pub(crate) others: Vec<(String, Arc<Structural>)>,
+    pub(crate) schema: Arc<LazySchema>,
+    /// All versions, served or not, with their schemas: `example.com/v2`.
+    pub(crate) schemas: Arc<Schemas>,
     /// How stored objects are converted, if that takes a webhook.
     pub(crate) converted: Option<Arc<Converted>>,
     /// The `apiVersion` of the storage version.
     pub(crate) storage_version: Arc<str>,
-    /// Defaults applied to stored objects on read, if there are any.
-    pub(crate) storage_defaults: Option<Arc<StorageDefaults>>,
+    /// The schema of the storage version.
+    pub(crate) storage_schema: Arc<LazySchema>,
     /// The text of the `Warning` header if the version is deprecated.
     pub(crate) deprecation: Option<String>,
     /// Cancelled when the definition changes, which ends the watches opened before.
@@ -142,7 +152,8 @@ impl Definition {
 
     /// Returns a hash of everything that is served: the spec and the accepted names.
     pub(super) fn fingerprint(&self) -> u64 {
-        fingerprint(&format!("{}{}", at(&self.tree, &["spec"]), self.accepted()))
+        let text = format!("{}{}", at(&self.tree, &["spec"]), self.accepted());
+        StableHash::of(text.as_bytes())
     }
 
     fn versions(&self) -> impl Iterator<Item = &Value> {
@@ -166,13 +177,12 @@ impl Definition {
         served.sort_by(|a, b| {
             version_order(&string(&b["name"])).cmp(&version_order(&string(&a["name"])))
         });
-        let defaults = self.storage().and_then(StorageDefaults::of);
-        let schemas = self.schemas();
+        let schemas = Arc::new(self.schemas());
         let kind = string(&self.accepted()["kind"]);
         let conversion = at(&self.tree, &["spec", "conversion"]);
         let converted = Converted::of(&self.name, &kind, conversion);
         let make = |version| {
-            let mut custom = self.custom(version, &schemas, defaults.clone(), superseded.clone());
+            let mut custom = self.custom(version, &schemas, superseded.clone());
             custom.converted.clone_from(&converted);
             self.resource(version, collection, custom)
         };
@@ -181,14 +191,15 @@ impl Definition {
     }
 
     /// Returns the schema of each version.
-    fn schemas(&self) -> Vec<(String, Arc<Structural>)> {
-        let parsed = |version: &Value| {
+    fn schemas(&self) -> Schemas {
+        let lazy = |version: &Value| {
+            let schema = version["schema"]["openAPIV3Schema"].clone();
             // The schema was validated when the definition was written.
-            let schema = Structural::parse(&version["schema"]["openAPIV3Schema"]);
+            let parse = move || Structural::parse(&schema).unwrap_or_default();
             let name = api_version(&self.group, &string(&version["name"]));
-            (name, Arc::new(schema.unwrap_or_default()))
+            (name, Arc::new(LazySchema::new(Box::new(parse))))
         };
-        self.versions().map(parsed).collect()
+        self.versions().map(lazy).collect()
     }
 
     fn storage(&self) -> Option<&Value> {
@@ -199,31 +210,27 @@ impl Definition {
     fn custom(
         &self,
         version: &Value,
-        schemas: &[(String, Arc<Structural>)],
-        storage_defaults: Option<Arc<StorageDefaults>>,
+        schemas: &Arc<Schemas>,
         superseded: CancellationToken,
     ) -> CustomVersion {
         let own = api_version(&self.group, &string(&version["name"]));
-        let (mine, others): (Vec<_>, Vec<_>) = schemas
-            .iter()
-            .cloned()
-            .partition(|(version, _)| *version == own);
+        let storage = self.storage().map_or_else(
+            || own.clone(),
+            |storage| api_version(&self.group, &string(&storage["name"])),
+        );
+        let schema_of = |version: &str| {
+            let schema = schemas.get(version).cloned();
+            schema.unwrap_or_else(|| Arc::new(LazySchema::new(Box::new(Default::default))))
+        };
         CustomVersion {
             definition: self.name.clone(),
             uid: string(at(&self.tree, &["metadata", "uid"])),
             terminating: self.is_deleting(),
-            schema: mine
-                .into_iter()
-                .next()
-                .map(|(_, schema)| schema)
-                .unwrap_or_default(),
-            others,
+            schema: schema_of(&own),
+            storage_schema: schema_of(&storage),
+            schemas: Arc::clone(schemas),
             converted: None,
-            storage_version: self.storage().map_or_else(
-                || own.as_str().into(),
-                |storage| api_version(&self.group, &string(&storage["name"])).into(),
-            ),
-            storage_defaults,
+            storage_version: storage.into(),
             deprecation: self.deprecation(version),
             superseded,
             version: version.clone(),
@@ -367,16 +374,9 @@ pub(crate) fn set_condition(
     }
 }
 
-/// Returns the 64-bit FNV-1a hash of a string.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 /// Returns the storage version hash: stable for a kind, different between kinds.
 fn storage_hash(name: &str) -> String {
-    STANDARD.encode(fingerprint(name).to_be_bytes())
+    STANDARD.encode(StableHash::of(name.as_bytes()).to_be_bytes())
 }
 
 /// Records a naming decision in the status. A definition becomes established once all its names are
@@ -400,50 +400,29 @@ pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     }
     let message = "no conflicts found";
     set_condition(tree, "NamesAccepted", true, "NoConflicts", message, now);
-    if !established {
-        let (reason, message) = (
-            "InitialNamesAccepted",
-            "the initial names have been accepted",
-        );
-        set_condition(tree, "Established", true, reason, message, now);
-    }
+    finish_establishing(tree, now);
 }
 
-/// The defaults of a CRD's storage version, applied to custom resources when they are read.
-///
-/// The version may have gained defaults after an object was stored. Upstream applies them when it
-/// decodes the object, and so does this server.
-#[derive(Debug)]
-pub(crate) struct StorageDefaults {
-    schema: Structural,
-    /// Identifies the schema; never 0.
-    pub(crate) fingerprint: u64,
-}
-
-impl StorageDefaults {
-    /// Returns `None` if the version has no defaults.
-    fn of(version: &Value) -> Option<Arc<Self>> {
-        let text = &version["schema"]["openAPIV3Schema"];
-        // The schema was validated when the definition was written.
-        let schema = Structural::parse(text).ok()?;
-        let fingerprint = fingerprint(&text.to_string()).max(1);
-        schema.has_defaults().then(|| {
-            Arc::new(Self {
-                schema,
-                fingerprint,
-            })
-        })
+/// Establishes a definition whose names are accepted, unless the certificates of its conversion
+/// webhook are invalid.
+pub(crate) fn finish_establishing(tree: &mut Tree, now: &str) {
+    let definition = Definition::read(tree);
+    if definition.is_established()
+        || definition.is_deleting()
+        || condition(tree, "NamesAccepted") != Some("True")
+    {
+        return;
     }
-
-    /// Adds missing defaults to an object.
-    pub(crate) fn apply(&self, tree: Tree) -> Tree {
-        let mut value = Value::Object(tree);
-        self.schema.default(&mut value);
-        match value {
-            Value::Object(tree) => tree,
-            _ => Tree::new(),
-        }
+    if spec::invalid_ca_bundle(tree).is_some() {
+        let message = "The conversion webhook CABundle is invalid";
+        set_condition(tree, "Established", false, "InvalidCABundle", message, now);
+        return;
     }
+    let (reason, message) = (
+        "InitialNamesAccepted",
+        "the initial names have been accepted",
+    );
+    set_condition(tree, "Established", true, reason, message, now);
 }
 
 /// Orders versions as Kubernetes does; larger is preferred:

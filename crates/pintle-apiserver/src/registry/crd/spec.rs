@@ -5,16 +5,18 @@
 
 use std::collections::BTreeSet;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use super::{Definition, at, string, strings};
 use crate::{
     api::write::validate::rules::webhooks::client_config,
-    meta::NameRule,
+    meta::{NameRule, Tree},
     schema::{
         field::{FieldError, Path},
         structural::Structural,
     },
+    x509::check_authorities,
 };
 
 /// The maximum number of selectable fields of a version.
@@ -54,10 +56,9 @@ pub(super) fn check(definition: &Definition, errors: &mut Vec<FieldError>) {
             check_column(column, &format!("{place}[{i}]"), errors);
         }
     }
-    for (place, index, fields) in selectable(definition) {
-        let schema = definition.versions().nth(index);
-        let schema = schema.map(|version| &version["schema"]["openAPIV3Schema"]);
-        check_selectable(fields, schema.unwrap_or(&Value::Null), &place, errors);
+    for (place, version) in selectable(definition) {
+        let schema = &version["schema"]["openAPIV3Schema"];
+        check_selectable(&version["selectableFields"], schema, &place, errors);
     }
     check_conversion(at(&definition.tree, &["spec", "conversion"]), errors);
 }
@@ -68,27 +69,37 @@ pub(super) fn common<'a>(
     field: &str,
     hoisted: &str,
 ) -> Vec<(String, &'a Value)> {
+    let placed = common_of(definition, field, hoisted).into_iter();
+    placed.map(|(place, _, value)| (place, value)).collect()
+}
+
+/// Like [`common`], with the index of the version, unless all versions have the same.
+pub(super) fn common_of<'a>(
+    definition: &'a Definition,
+    field: &str,
+    hoisted: &str,
+) -> Vec<(String, Option<usize>, &'a Value)> {
     let values: Vec<&Value> = definition
         .versions()
         .map(|version| &version[field])
         .collect();
     match values.split_first() {
         Some((first, rest)) if !first.is_null() && rest.iter().all(|other| other == first) => {
-            vec![(format!("spec.{hoisted}"), *first)]
+            vec![(format!("spec.{hoisted}"), None, *first)]
         }
         _ => {
             let each = values
                 .into_iter()
                 .enumerate()
                 .filter(|(_, value)| !value.is_null());
-            each.map(|(i, value)| (format!("spec.versions[{i}].{field}"), value))
+            each.map(|(i, value)| (format!("spec.versions[{i}].{field}"), Some(i), value))
                 .collect()
         }
     }
 }
 
-/// Returns the selectable fields of each version with their path and the version's index.
-fn selectable(definition: &Definition) -> Vec<(String, usize, &Value)> {
+/// Returns the versions that have selectable fields, with the path of these.
+fn selectable(definition: &Definition) -> Vec<(String, &Value)> {
     let all = definition.versions().enumerate();
     let single = definition.versions().count() == 1;
     let found = all.map(|(i, version)| {
@@ -97,9 +108,11 @@ fn selectable(definition: &Definition) -> Vec<(String, usize, &Value)> {
         } else {
             format!("spec.versions[{i}].selectableFields")
         };
-        (place, i, &version["selectableFields"])
+        (place, version)
     });
-    found.filter(|(.., fields)| fields.is_array()).collect()
+    found
+        .filter(|(_, version)| version["selectableFields"].is_array())
+        .collect()
 }
 
 fn check_group(group: &str, errors: &mut Vec<FieldError>) {
@@ -264,6 +277,37 @@ fn check_selectable(fields: &Value, schema: &Value, place: &str, errors: &mut Ve
     }
 }
 
+/// Returns why the certificates of a definition's conversion webhook cannot be used.
+pub(super) fn invalid_ca_bundle(tree: &Tree) -> Option<String> {
+    let bundle = at(
+        tree,
+        &["spec", "conversion", "webhook", "clientConfig", "caBundle"],
+    );
+    // The type of the field was checked when the request was decoded.
+    let bundle = STANDARD.decode(bundle.as_str()?).ok()?;
+    if bundle.is_empty() {
+        return None;
+    }
+    check_authorities(&bundle).err()
+}
+
+/// Rejects invalid certificates of a conversion webhook, which an established definition needs, unless
+/// they were invalid before.
+pub(super) fn check_ca_bundle(tree: &Tree, old: &Tree, errors: &mut Vec<FieldError>) {
+    let conversion = at(tree, &["spec", "conversion"]);
+    if conversion["strategy"] != "Webhook"
+        || !Definition::read(old).is_established()
+        || invalid_ca_bundle(old).is_some()
+    {
+        return;
+    }
+    if let Some(why) = invalid_ca_bundle(tree) {
+        let place = "spec.conversion.webhookClientConfig.caBundle";
+        let bundle = conversion["webhook"]["clientConfig"]["caBundle"].clone();
+        errors.push(FieldError::invalid(place, bundle, why));
+    }
+}
+
 /// Validates how objects are converted. Paths are those of upstream's internal type.
 fn check_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
     const CLIENT: &str = "spec.conversion.webhookClientConfig";
@@ -305,9 +349,10 @@ fn check_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(VERSIONS, ""));
         return;
     }
+    let mut seen = BTreeSet::new();
     for (i, name) in names.iter().enumerate() {
         let place = format!("{VERSIONS}[{i}]");
-        if names.iter().take(i).any(|earlier| earlier == name) {
+        if !seen.insert(name) {
             errors.push(FieldError::invalid(
                 place,
                 name.as_str(),

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use pintle_cel::go::is_printable;
 use serde_json::Value;
 
 use super::{Definition, at, spec, string, strings};
 use crate::{
     meta::{NameRule, Tree},
     schema::{
-        field::{FieldError, quote},
+        field::{FieldError, Reason, quote},
         structural::{Structural, is_known_format},
     },
 };
@@ -34,6 +35,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
 pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_spec(&Definition::read(tree), &mut errors);
+    spec::check_ca_bundle(tree, old, &mut errors);
     let mut immutable = |path: &[&str]| {
         let (now, before) = (at(tree, path), at(old, path));
         if now != before {
@@ -111,6 +113,9 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
         )),
     }
     check_versions(definition, errors);
+    if errors.iter().any(|error| error.reason == Reason::TooMany) {
+        return;
+    }
     spec::check(definition, errors);
 }
 
@@ -206,7 +211,17 @@ fn formats_of(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+/// The maximum number of versions. Kubernetes has no limit, but each version is served.
+const MAX_VERSIONS: usize = 500;
+
 fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
+    let count = definition.versions().count();
+    if count > MAX_VERSIONS {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let (count, max) = (number(count), number(MAX_VERSIONS));
+        errors.push(FieldError::too_many("spec.versions", count, max));
+        return;
+    }
     let mut storage = 0;
     let mut seen = BTreeSet::new();
     let mut unique = true;
@@ -233,12 +248,15 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
         }
     }
     // Upstream hoists a schema that all versions share to `spec.validation`.
-    for (place, schema) in spec::common(definition, "schema", "validation") {
-        let mut versions = definition.versions().enumerate();
-        let status = versions.any(|(i, version)| {
-            let uses = place == "spec.validation" || place == format!("spec.versions[{i}].schema");
-            uses && version["subresources"]["status"].is_object()
-        });
+    let with_status: Vec<bool> = definition
+        .versions()
+        .map(|version| version["subresources"]["status"].is_object())
+        .collect();
+    for (place, index, schema) in spec::common_of(definition, "schema", "validation") {
+        let status = match index {
+            Some(index) => with_status.get(index) == Some(&true),
+            None => with_status.contains(&true),
+        };
         let schema = &schema["openAPIV3Schema"];
         let place = format!("{place}.openAPIV3Schema");
         if schema.is_object()
@@ -277,7 +295,7 @@ fn deprecation_problems(version: &Value) -> Vec<String> {
     if text.is_empty() {
         problems.push("must not be an empty string".to_owned());
     }
-    if let Some((i, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((i, _)) = text.char_indices().find(|(_, c)| !is_printable(*c)) {
         problems.push(format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
         ));

@@ -2,10 +2,10 @@
 //!
 //! Defaults come from three sources: literals in the published schemas, a table of literals that
 //! the schemas mention only in prose (`literals`), and functions for fields that depend on others
-//! (`rules`). They apply to every value of a type wherever it occurs, parents before children.
+//! (`computed`). They apply to every value of a type wherever it occurs, parents before children.
 
+mod computed;
 mod literals;
-mod rules;
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +38,7 @@ static ALL: LazyLock<Vec<Defaults>> = LazyLock::new(|| {
             all[ty.index()].literals.extend(parsed);
         }
     }
-    for (name, rule) in rules::ALL {
+    for (name, rule) in computed::ALL {
         if let Some(ty) = named(name) {
             all[ty.index()].rule = Some(*rule);
         }

@@ -26,7 +26,7 @@ fn defaults_refer_to_existing_fields() {
             serde_json::from_str::<Value>(literal).unwrap();
         }
     }
-    for (name, _) in rules::ALL {
+    for (name, _) in computed::ALL {
         assert!(named(name).is_some(), "no type {name}");
     }
 }

@@ -13,7 +13,7 @@ fn paths_format_as_in_kubernetes() {
     assert_eq!(root.to_string(), "<nil>");
 }
 
-/// Proves errors/invalid.
+/// Proves errors/status-reasons.
 #[test]
 fn messages_match_kubernetes() {
     let cases = [

@@ -13,6 +13,7 @@
 mod cel;
 mod check;
 mod coerce;
+mod fingerprint;
 mod formats;
 mod lists;
 mod node;
@@ -24,10 +25,12 @@ mod tests;
 #[cfg(test)]
 pub(crate) use self::tests::properties::any_json;
 
+use pintle_cel::Decls;
 use serde_json::{Value, json};
 
 pub(crate) use self::{formats::is_known_format, node::Node};
 use super::field::{FieldError, Path, Reason};
+use crate::meta::Tree;
 
 /// The size of all patterns of a schema together, compiled, in bytes. Patterns are only compiled
 /// when they are used, and not all are kept, but one object can use every one of them.
@@ -37,19 +40,30 @@ const MAX_PATTERNS: usize = 64 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Structural {
     root: Node,
+    /// Identifies the schema.
+    fingerprint: u64,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Counts schemas parsed on this thread to be used, so that tests can measure work.
+    pub(crate) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Structural {
     /// Parses a schema that has been checked before.
     pub(crate) fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
+        #[cfg(test)]
+        PARSED.set(PARSED.get() + 1);
         Self::parse_at(schema, &Path::Root)
     }
 
     fn parse_at(schema: &Value, at: &Path<'_>) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let root = Node::parse(schema, at, 1, &mut errors);
+        let root = Node::parse(schema, at, 1, &mut Decls::default(), &mut errors);
         if errors.is_empty() {
-            Ok(Self { root })
+            let fingerprint = fingerprint::fingerprint(schema);
+            Ok(Self { root, fingerprint })
         } else {
             Err(errors)
         }
@@ -79,7 +93,9 @@ impl Structural {
         let structural = check::structural(map, &at);
         let mut defaults = Vec::new();
         if structural.is_empty() {
-            check_defaults(&parsed.root, &at, Defaulted::Root, &mut defaults);
+            // All defaults share the budget of one object.
+            let mut left = cel::OBJECT_BUDGET;
+            check_defaults(&parsed.root, &at, Defaulted::Root, &mut left, &mut defaults);
         }
         let is_structural = structural.is_empty() && defaults.is_empty();
         errors.extend(structural);
@@ -118,9 +134,10 @@ impl Structural {
         Ok(unknown)
     }
 
-    /// Fills in defaults at any depth. Idempotent.
-    pub(crate) fn default(&self, object: &mut Value) {
-        prune::default(object, &self.root);
+    /// Fills in defaults at any depth. Idempotent. Returns false if they are so large that some were
+    /// left out; such an object is too large to be stored.
+    pub(crate) fn default(&self, object: &mut Value) -> bool {
+        prune::default(object, &self.root)
     }
 
     #[cfg(test)]
@@ -228,9 +245,34 @@ impl Structural {
         &self.root
     }
 
-    /// Returns true if the schema has a default anywhere.
-    pub(crate) fn has_defaults(&self) -> bool {
-        self.root.has_defaults()
+    /// Returns a hash that identifies the schema.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Returns an object without unspecified fields and invalid nulls.
+    pub(crate) fn pruned(&self, object: Tree) -> Tree {
+        changed(object, |value| drop(self.prune(value)))
+    }
+
+    /// Returns an object with all defaults.
+    pub(crate) fn defaulted(&self, object: Tree) -> Tree {
+        changed(object, |value| _ = self.default(value))
+    }
+
+    /// Returns true if [`prune`](Self::prune) and [`default`](Self::default) would not change an
+    /// object.
+    pub(crate) fn is_settled(&self, object: &Value) -> bool {
+        prune::is_settled(object, &self.root)
+    }
+}
+
+fn changed(object: Tree, change: impl FnOnce(&mut Value)) -> Tree {
+    let mut value = Value::Object(object);
+    change(&mut value);
+    match value {
+        Value::Object(object) => object,
+        _ => Tree::new(),
     }
 }
 
@@ -304,8 +346,15 @@ enum Defaulted {
     Field,
 }
 
-/// Checks that defaults contain only known fields and are valid themselves.
-fn check_defaults(schema: &Node, at: &Path<'_>, place: Defaulted, errors: &mut Vec<FieldError>) {
+/// Checks that defaults contain only known fields and are valid themselves. `left` is what is left of
+/// the budget for their rules; the check ends when it is used up.
+fn check_defaults(
+    schema: &Node,
+    at: &Path<'_>,
+    place: Defaulted,
+    left: &mut u64,
+    errors: &mut Vec<FieldError>,
+) {
     let place = if schema.embedded && place == Defaulted::Meta {
         Defaulted::Field
     } else {
@@ -323,14 +372,19 @@ fn check_defaults(schema: &Node, at: &Path<'_>, place: Defaulted, errors: &mut V
                 "must not have unknown fields",
             ));
         }
-        errors.extend(invalid_default(default, schema, &here));
+        let invalid = invalid_default(default, schema, &here, left);
+        let exhausted = *left == 0 && !invalid.is_empty();
+        errors.extend(invalid);
+        if exhausted {
+            return;
+        }
     }
     if let Some(items) = &schema.items {
         let below = match place {
             Defaulted::Meta => place,
             _ => Defaulted::Field,
         };
-        check_defaults(items, &at.child("items"), below, errors);
+        check_defaults(items, &at.child("items"), below, left, errors);
     }
     let below = at.child("properties");
     for (name, property) in &schema.properties {
@@ -339,22 +393,32 @@ fn check_defaults(schema: &Node, at: &Path<'_>, place: Defaulted, errors: &mut V
             _ if resource && prune::META_FIELDS.contains(&name.as_str()) => Defaulted::Meta,
             _ => Defaulted::Field,
         };
-        check_defaults(property, &below.key(name), place, errors);
+        if *left == 0 && !errors.is_empty() {
+            return;
+        }
+        check_defaults(property, &below.key(name), place, left, errors);
     }
 }
 
 /// Validates a default against its schema and the rules there, both as a value that stays as it is
 /// and as a new one.
-fn invalid_default(default: &Value, schema: &Node, at: &Path<'_>) -> Vec<FieldError> {
+fn invalid_default(
+    default: &Value,
+    schema: &Node,
+    at: &Path<'_>,
+    left: &mut u64,
+) -> Vec<FieldError> {
     let errors = validate::validate(default, None, schema, at);
     if !errors.is_empty() {
         return errors;
     }
-    let errors = cel::validate(default, Some(default), schema, at);
-    if !errors.is_empty() {
-        return errors;
+    let (mut unchanged, mut new) = (*left, *left);
+    let mut errors = cel::validate_within(default, Some(default), schema, at, &mut unchanged);
+    if errors.is_empty() {
+        errors = cel::validate_within(default, None, schema, at, &mut new);
     }
-    cel::validate(default, None, schema, at)
+    *left = unchanged.min(new);
+    errors
 }
 
 /// Checks that embedded resources have a type.
@@ -402,6 +466,7 @@ impl Default for Structural {
         let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         Self::parse(&open).unwrap_or_else(|_| Self {
             root: Node::default(),
+            fingerprint: 0,
         })
     }
 }

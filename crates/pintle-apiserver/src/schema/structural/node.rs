@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pintle_cel::Pattern;
+use pintle_cel::{Decls, Pattern};
 use serde_json::{Map, Value};
 
 use super::cel::Rules;
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) multiple_of: Option<f64>,
     pub(crate) max_length: Option<i64>,
     pub(crate) min_length: Option<i64>,
-    /// A pattern, or why it is not valid. Those reject every string, as upstream.
+    /// A pattern, or why it is not valid. An invalid one rejects every string, as upstream does.
     pub(crate) pattern: Option<Result<Pattern, (String, String)>>,
     pub(crate) max_items: Option<i64>,
     pub(crate) min_items: Option<i64>,
@@ -72,16 +72,6 @@ impl Node {
             .or_else(|| self.additional_schema())
     }
 
-    /// Returns true if this schema or any below it has a default.
-    pub(crate) fn has_defaults(&self) -> bool {
-        let mut below = self
-            .properties
-            .values()
-            .chain(self.items.as_deref())
-            .chain(self.additional_schema());
-        self.default.is_some() || below.any(Self::has_defaults)
-    }
-
     /// Returns the estimated size of all compiled patterns of this schema and those below it.
     pub(crate) fn pattern_size(&self) -> usize {
         let own = match &self.pattern {
@@ -107,10 +97,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn parse(
-        schema: &Value,
+    /// Parses a schema and those below it. `decls` holds the types that rules see, which are shared
+    /// between levels.
+    pub(crate) fn parse<'a>(
+        schema: &'a Value,
         path: &Path<'_>,
         depth: usize,
+        decls: &mut Decls<'a>,
         errors: &mut Vec<FieldError>,
     ) -> Self {
         let Value::Object(map) = schema else {
@@ -127,8 +120,8 @@ impl Node {
         }
         let mut node = Self::default();
         node.read_scalars(map);
-        node.read_tree(map, path, depth, errors);
-        node.compiled = Rules::of(map, &node, depth == 1);
+        node.read_tree(map, path, depth, decls, errors);
+        node.compiled = Rules::of(map, &node, depth == 1, decls);
         let below = || {
             let lists = node.items.as_deref().into_iter();
             node.properties
@@ -173,17 +166,18 @@ impl Node {
         }
     }
 
-    fn read_tree(
+    fn read_tree<'a>(
         &mut self,
-        map: &Map<String, Value>,
+        map: &'a Map<String, Value>,
         path: &Path<'_>,
         depth: usize,
+        decls: &mut Decls<'a>,
         errors: &mut Vec<FieldError>,
     ) {
         if let Some(Value::Object(properties)) = map.get("properties") {
             let at = path.child("properties");
             for (name, schema) in properties {
-                let node = Self::parse(schema, &at.key(name), depth + 1, errors);
+                let node = Self::parse(schema, &at.key(name), depth + 1, decls, errors);
                 self.properties.insert(name.clone(), node);
             }
         }
@@ -191,23 +185,23 @@ impl Node {
             Some(Value::Bool(allowed)) => Some(Additional::Bool(*allowed)),
             Some(schema @ Value::Object(_)) => {
                 let at = path.child("additionalProperties");
-                let node = Self::parse(schema, &at, depth + 1, errors);
+                let node = Self::parse(schema, &at, depth + 1, decls, errors);
                 Some(Additional::Schema(Box::new(node)))
             }
             _ => None,
         };
         if let Some(schema @ Value::Object(_)) = map.get("items") {
             let at = path.child("items");
-            self.items = Some(Box::new(Self::parse(schema, &at, depth + 1, errors)));
+            self.items = Some(Box::new(Self::parse(schema, &at, depth + 1, decls, errors)));
         }
         if let Some(schema @ Value::Object(_)) = map.get("not") {
             let at = path.child("not");
-            self.not = Some(Box::new(Self::parse(schema, &at, depth + 1, errors)));
+            self.not = Some(Box::new(Self::parse(schema, &at, depth + 1, decls, errors)));
         }
         let mut clauses = |name: &str| -> Vec<Self> {
             let at = path.child(name);
             let each = list(map, name).iter().enumerate();
-            each.map(|(i, schema)| Self::parse(schema, &at.index(i), depth + 1, errors))
+            each.map(|(i, schema)| Self::parse(schema, &at.index(i), depth + 1, decls, errors))
                 .collect()
         };
         self.all_of = clauses("allOf");

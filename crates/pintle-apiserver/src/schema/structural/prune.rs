@@ -147,8 +147,40 @@ pub(super) fn prune_nulls(value: &mut Value, schema: Option<&Node>) {
     }
 }
 
+/// How much defaults may add to an object, in bytes of JSON. What they add beyond this is left out: a
+/// large default for each of many items would use up the memory, and no object of this size can be
+/// stored.
+const MAX_DEFAULTS: usize = 3 * 1024 * 1024;
+
 /// Fills in defaults for fields that are missing, or null without being nullable.
-pub(super) fn default(value: &mut Value, schema: &Node) {
+/// Returns false if some were left out.
+pub(super) fn default(value: &mut Value, schema: &Node) -> bool {
+    let mut left = MAX_DEFAULTS;
+    fill(value, schema, &mut left);
+    left > 0
+}
+
+/// Takes the size of a default from what is left. Returns false if nothing is.
+fn fits(filler: &Value, left: &mut usize) -> bool {
+    let fits = *left > 0;
+    *left = left.saturating_sub(size(filler));
+    fits
+}
+
+/// Returns the size of a value in bytes of JSON, at least.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| size(item) + 1).sum::<usize>() + 1,
+        Value::Object(map) => {
+            let members = map.iter().map(|(name, value)| name.len() + 3 + size(value));
+            members.sum::<usize>() + 2
+        }
+    }
+}
+
+fn fill(value: &mut Value, schema: &Node, left: &mut usize) {
     match value {
         Value::Object(map) => {
             for (name, property) in &schema.properties {
@@ -159,24 +191,24 @@ pub(super) fn default(value: &mut Value, schema: &Node) {
                     None => true,
                     Some(value) => value.is_null() && !property.nullable,
                 };
-                if missing {
+                if missing && fits(filler, left) {
                     map.insert(name.clone(), filler.clone());
                 }
             }
             for (name, value) in map.iter_mut() {
                 if let Some(property) = schema.properties.get(name) {
-                    default(value, property);
+                    fill(value, property, left);
                 } else if let Some(below) = schema.additional_schema() {
-                    fill_null(value, below);
-                    default(value, below);
+                    fill_null(value, below, left);
+                    fill(value, below, left);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(below) = schema.items.as_deref() {
                 for item in items {
-                    fill_null(item, below);
-                    default(item, below);
+                    fill_null(item, below, left);
+                    fill(item, below, left);
                 }
             }
         }
@@ -184,11 +216,112 @@ pub(super) fn default(value: &mut Value, schema: &Node) {
     }
 }
 
-fn fill_null(value: &mut Value, schema: &Node) {
+fn fill_null(value: &mut Value, schema: &Node, left: &mut usize) {
     if value.is_null()
         && !schema.nullable
         && let Some(filler) = &schema.default
+        && fits(filler, left)
     {
         *value = filler.clone();
+    }
+}
+
+/// Returns true if pruning and defaulting would not change an object.
+pub(super) fn is_settled(object: &Value, schema: &Node) -> bool {
+    !has_unknown(object, Some(schema), true)
+        && !has_invalid_nulls(object, Some(schema))
+        && !lacks_defaults(object, schema)
+}
+
+/// Returns true if [`prune`] would drop a field.
+fn has_unknown(value: &Value, schema: Option<&Node>, root: bool) -> bool {
+    match (value, schema) {
+        (value, Some(schema)) if schema.preserve_unknown => {
+            preserved_has_unknown(value, schema, root)
+        }
+        (Value::Object(map), Some(schema)) => {
+            let resource = schema.embedded || root;
+            map.iter().any(|(name, value)| {
+                if resource && META_FIELDS.contains(&name.as_str()) {
+                    return false;
+                }
+                match (schema.properties.get(name), &schema.additional) {
+                    (Some(property), _) => has_unknown(value, Some(property), false),
+                    (None, Some(Additional::Schema(node))) => has_unknown(value, Some(node), false),
+                    (None, Some(Additional::Bool(_))) => has_unknown(value, None, false),
+                    (None, None) => true,
+                }
+            })
+        }
+        (Value::Object(map), None) => !map.is_empty(),
+        (Value::Array(items), schema) => {
+            let below = schema.and_then(|schema| schema.items.as_deref());
+            items.iter().any(|item| has_unknown(item, below, false))
+        }
+        _ => false,
+    }
+}
+
+/// Like [`has_unknown`], where unknown fields are preserved.
+fn preserved_has_unknown(value: &Value, schema: &Node, root: bool) -> bool {
+    match value {
+        Value::Object(map) => {
+            let resource = schema.embedded || root;
+            map.iter().any(|(name, value)| {
+                if resource && META_FIELDS.contains(&name.as_str()) {
+                    return false;
+                }
+                match schema.property(name) {
+                    Some(property) => has_unknown(value, Some(property), false),
+                    None => schema.additional.is_some() && has_unknown(value, None, false),
+                }
+            })
+        }
+        Value::Array(items) => schema.items.as_deref().is_some_and(|below| {
+            let mut items = items.iter();
+            items.any(|item| preserved_has_unknown(item, below, false))
+        }),
+        _ => false,
+    }
+}
+
+/// Returns true if [`prune_nulls`] would drop a null.
+fn has_invalid_nulls(value: &Value, schema: Option<&Node>) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(name, value)| {
+            let below = schema.and_then(|schema| schema.property(name));
+            let invalid = below.is_some_and(|node| !node.nullable && node.default.is_none());
+            value.is_null() && invalid || has_invalid_nulls(value, below)
+        }),
+        Value::Array(items) => {
+            let below = schema.and_then(|schema| schema.items.as_deref());
+            items.iter().any(|item| has_invalid_nulls(item, below))
+        }
+        _ => false,
+    }
+}
+
+/// Returns true if [`default`] would fill in a field.
+fn lacks_defaults(value: &Value, schema: &Node) -> bool {
+    let lacks_below = |value: &Value, below: &Node| {
+        value.is_null() && !below.nullable && below.default.is_some()
+            || lacks_defaults(value, below)
+    };
+    match value {
+        Value::Object(map) => {
+            let missing = |(name, property): (&String, &Node)| {
+                property.default.is_some() && !map.contains_key(name)
+            };
+            schema.properties.iter().any(missing)
+                || map.iter().any(|(name, value)| {
+                    let below = schema.property(name);
+                    below.is_some_and(|below| lacks_below(value, below))
+                })
+        }
+        Value::Array(items) => schema
+            .items
+            .as_deref()
+            .is_some_and(|below| items.iter().any(|item| lacks_below(item, below))),
+        _ => false,
     }
 }

@@ -222,7 +222,12 @@ fn is_integer(n: f64) -> bool {
 }
 
 fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
-    if schema.allowed.is_empty() || schema.allowed.iter().any(|allowed| same(allowed, value)) {
+    if schema.allowed.is_empty()
+        || schema
+            .allowed
+            .iter()
+            .any(|allowed| is_allowed(allowed, value))
+    {
         return;
     }
     let show = |allowed: &Value| match allowed {
@@ -239,6 +244,14 @@ fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
         },
         message,
     );
+}
+
+/// Returns true if a value is one of an enum. Upstream first converts it to the type that the enum
+/// has, which cuts off a fraction.
+fn is_allowed(allowed: &Value, value: &Value) -> bool {
+    #[allow(clippy::float_cmp, reason = "upstream compares the same way")]
+    let cut = || Some(value.as_f64()?.trunc() == allowed.as_f64()?);
+    same(allowed, value) || (allowed.is_i64() && value.is_f64() && cut() == Some(true))
 }
 
 fn same(a: &Value, b: &Value) -> bool {
@@ -363,7 +376,7 @@ fn is_multiple(n: f64, whole: Option<i64>, factor: f64) -> bool {
     is_integer(times)
 }
 
-/// Returns a number as an integer, also if it is written with a fraction of zero or an exponent.
+/// Returns a number as an integer, even if it is written with a zero fraction or an exponent.
 fn whole(number: &Number) -> Option<i64> {
     // The bounds are exact: 2^63 is the first float that does not fit.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

@@ -45,7 +45,7 @@ fn unknown_fields_are_dropped_and_reported() {
     );
 }
 
-/// Proves wire/timestamps, objects/types.
+/// Proves wire/json, objects/types.
 #[test]
 fn empty_values_are_omitted_as_in_go() {
     let (object, _) = decode(
@@ -111,7 +111,7 @@ fn wrong_type_is_rejected_with_its_path() {
     assert!(decode_error("", "v1", "Pod", json!([])).contains("of type v1.Pod"));
 }
 
-/// Proves wire/timestamps.
+/// Proves wire/json.
 #[test]
 fn timestamps_and_quantities_become_canonical() {
     let (lease, _) = decode(

@@ -70,7 +70,7 @@ pub enum KubeconfigError {
     },
     /// The context belongs to another listener that is still running. The file was not changed.
     #[error(
-        "{path} has a context of this name for the cluster that is running at {url}; choose another \
+        "{path} already has this context for a cluster running at {url}; choose another \
          context name",
         path = .path.display()
     )]
@@ -135,7 +135,7 @@ impl Bound {
         let ours = self.entries(context);
         let url = self.url();
         let previous = edit(&path, |config| {
-            // Checked under the lock, so that of two clusters that start at once one is refused.
+            // Checked under the lock, so that of two clusters that start at the same time one is refused.
             let other = merged_url(config.as_ref(), context).filter(|other| *other != url);
             if let Some(other) = other.filter(|other| is_running(other)) {
                 return Err(Unusable::InUse {

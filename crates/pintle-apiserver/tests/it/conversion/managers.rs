@@ -53,7 +53,7 @@ fn with_label(mut object: Value) -> Value {
     object
 }
 
-/// Proves conversion/managers.
+/// Proves apply/versions.
 #[tokio::test(start_paused = true)]
 async fn appliers_conflict_across_converted_versions() {
     let server = server();
@@ -96,7 +96,7 @@ async fn appliers_conflict_across_converted_versions() {
     assert_eq!(managers(&moved), ["one@v2 host,port", "two@v2 host"]);
 }
 
-/// Proves conversion/managers.
+/// Proves apply/versions.
 #[tokio::test(start_paused = true)]
 async fn repeated_apply_in_converted_versions_changes_nothing() {
     let server = server();
@@ -112,7 +112,7 @@ async fn repeated_apply_in_converted_versions_changes_nothing() {
     assert_eq!(again["metadata"], first["metadata"]);
 }
 
-/// Proves conversion/managers.
+/// Proves apply/versions.
 #[tokio::test(start_paused = true)]
 async fn update_takes_fields_over_across_converted_versions() {
     let server = server();
@@ -128,7 +128,7 @@ async fn update_takes_fields_over_across_converted_versions() {
     assert_eq!((code, managers(&now).len()), (200, 3), "{now}");
 }
 
-/// Proves conversion/managers.
+/// Proves apply/versions.
 #[tokio::test(start_paused = true)]
 async fn managers_of_removed_versions_are_dropped() {
     let server = server();
@@ -161,7 +161,7 @@ async fn managed_in_v1(server: &ApiServer) -> Http {
     http
 }
 
-/// Proves conversion/managers.
+/// Proves apply/versions.
 #[tokio::test(start_paused = true)]
 async fn apply_fails_if_managers_cannot_be_converted() {
     let server = server();

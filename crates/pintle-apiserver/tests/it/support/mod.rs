@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+mod objects;
 pub mod tls;
 pub mod webhooks;
 
@@ -9,8 +10,10 @@ use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use pintle_apiserver::{ApiServer, ApiService, Body, Clock, User};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::ServiceExt;
+
+pub use self::objects::*;
 
 /// Builds a server with a clock stopped at the start of 2026 and a seeded RNG.
 pub fn server() -> ApiServer {
@@ -142,47 +145,6 @@ impl Watch {
         }
         events
     }
-}
-
-pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-pub const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
-
-pub fn config_map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
-}
-
-pub fn labelled(name: &str, key: &str, value: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {key: value}}})
-}
-
-/// A CRD of namespaced Foos with a status subresource.
-pub fn foo_definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "foos.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "foos", "kind": "Foo", "shortNames": ["fo"]},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": {
-                        "deploymentName": {"type": "string"},
-                        "replicas": {"type": "integer", "minimum": 1, "maximum": 10}}},
-                    "status": {"type": "object", "properties": {
-                        "availableReplicas": {"type": "integer"}}}}}}
-            }]
-        }
-    })
-}
-
-pub fn foo(name: &str) -> Value {
-    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},
-        "spec": {"deploymentName": name, "replicas": 1}})
 }
 
 /// Returns the causes of an error as `field: message`.

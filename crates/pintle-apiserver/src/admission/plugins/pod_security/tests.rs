@@ -48,7 +48,7 @@ fn checks_are_in_the_order_of_their_ids() {
 
 /// Proves pod-security/checks.
 #[test]
-fn baseline_refuses_each_privilege_in_the_words_of_kubernetes() {
+fn baseline_rejects_each_privilege_with_upstream_message() {
     let both = |context: Value| {
         json!({"initContainers": [container("i", &context)],
             "containers": [container("a", &context)]})

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 
 use http::{HeaderValue, Response, header, request::Parts};
 use jiff::{SignedDuration, Timestamp};
+use pintle_clock::StableHash;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::v2::Document as Version2;
@@ -122,20 +123,19 @@ fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     hash(resources)
 }
 
-/// Returns the FNV-1a hash of the server version and the given texts.
+/// Returns a hash of the server version and the given texts.
 fn hash<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = StableHash::default();
     let mut add = |text: &str| {
-        for byte in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.add(text.as_bytes());
+        hash.add(&[0]);
     };
     add(KUBERNETES_VERSION);
     add(env!("CARGO_PKG_VERSION"));
     for text in texts {
         add(text.as_ref());
     }
-    format!("{hash:016X}")
+    format!("{:016X}", hash.finish())
 }
 
 fn document(catalog: &Catalog, group: &str, version: &str) -> Value {

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     ApiServer,
     api::write::Written,
+    schema::structural::PARSED,
     store::{CollectionId, DECODED, Lost},
 };
 
@@ -160,6 +161,7 @@ fn installing_a_definition_decodes_no_other() {
     let api = Arc::clone(&ApiServer::builder().build().api);
     let definitions = api.definition_resource().unwrap();
     let mut work = Vec::new();
+    PARSED.set(0);
     for batch in 0..3 {
         DECODED.set(0);
         for i in 0..100 {
@@ -183,4 +185,13 @@ fn installing_a_definition_decodes_no_other() {
     );
     assert!(work.iter().all(|count| *count == work[0]), "{work:?}");
     assert!(work[0] <= 500, "{work:?}");
+
+    // A schema is checked when it is installed, and parsed again only if it is used.
+    assert_eq!(PARSED.get(), 0);
+    let catalog = api.registry.catalog();
+    let foos = catalog.find("example.com", "v1", "foo0x0s").unwrap();
+    for name in ["a", "b"] {
+        create(&api, foos, json!({"metadata": {"name": name}})).unwrap();
+    }
+    assert_eq!(PARSED.get(), 1);
 }

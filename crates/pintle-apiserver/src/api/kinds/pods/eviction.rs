@@ -16,7 +16,7 @@ use crate::{
         response::{self, error::Cause},
         write::{
             Attributes, Managers, Operation, Part, Unstored, Written,
-            delete::{DeleteOptions, check_preconditions},
+            delete_options::{DeleteOptions, check_preconditions},
             scale::selector_text,
             set_namespace, unstored_object, wipe_system_metadata,
         },

@@ -14,7 +14,7 @@ use super::Kind;
 use crate::{
     api::{
         Api,
-        write::{Part, delete::DeleteOptions},
+        write::{Part, delete_options::DeleteOptions},
     },
     meta::{self, Tree},
     server::PodDeletion,

@@ -4,7 +4,7 @@
 //! them. An
 //! approval changes only conditions; a signer's status update can neither approve nor deny.
 
-mod rules;
+mod validate;
 
 use pintle_clock::Clock;
 use serde_json::{Value, json};
@@ -76,10 +76,10 @@ impl Kind for SigningRequests {
         errors: &mut Vec<FieldError>,
     ) -> Result<(), ApiError> {
         if stored.is_none() {
-            rules::check_spec(request, errors);
+            validate::check_spec(request, errors);
         }
-        rules::check_conditions(request, stored, errors);
-        rules::check_certificate(request, stored, errors);
+        validate::check_conditions(request, stored, errors);
+        validate::check_certificate(request, stored, errors);
         let Some(stored) = stored else {
             return Ok(());
         };
@@ -106,7 +106,7 @@ impl Kind for SigningRequests {
                 }
             }
         }
-        if part == Part::Status && rules::replaces_certificate(request, stored) {
+        if part == Part::Status && validate::replaces_certificate(request, stored) {
             errors.push(FieldError::forbidden(
                 "status.certificate",
                 "updates may not modify existing certificate content",

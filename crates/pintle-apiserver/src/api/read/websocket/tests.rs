@@ -48,7 +48,7 @@ fn each_event_is_one_text_message() {
 }
 
 #[tokio::test]
-async fn data_is_read_past_and_control_frames_are_found() {
+async fn data_frames_are_skipped() {
     let bytes = [
         masked(TEXT, &[7; 5000]),
         masked(PONG, b"x"),

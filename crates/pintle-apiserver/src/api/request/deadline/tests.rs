@@ -21,6 +21,6 @@ fn durations_parse_as_in_go() {
         ("5x", "unknown unit \"x\" in duration \"5x\""),
         ("1m2", "missing unit in duration \"1m2\""),
     ] {
-        assert_eq!(duration(text), Err(why.to_owned()));
+        assert_eq!(duration(text), Err(format!("time: {why}")));
     }
 }

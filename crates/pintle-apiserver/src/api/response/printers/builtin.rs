@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Column, cluster, core, look::Look, networking, storage, workloads};
+use super::{Column, cluster, core, fields::Fields, networking, storage, workloads};
 
 /// How a kind is printed in a table.
 pub(super) struct Printer {
@@ -13,12 +13,17 @@ pub(super) struct Printer {
     /// of `kubectl get -o wide`.
     pub(super) columns: &'static [&'static str],
     /// Returns one cell for each column.
-    pub(super) cells: fn(&Look<'_>) -> Vec<Value>,
+    pub(super) cells: fn(&Fields<'_>) -> Vec<Value>,
 }
 
 const DEFAULT: Printer = Printer {
     columns: &["Name", "Created At:date"],
-    cells: |look| vec![look.name(), look.at("/metadata/creationTimestamp").clone()],
+    cells: |fields| {
+        vec![
+            fields.name(),
+            fields.at("/metadata/creationTimestamp").clone(),
+        ]
+    },
 };
 
 fn printer(group: &str, plural: &str) -> Printer {
@@ -46,7 +51,7 @@ pub(super) fn columns(group: &str, plural: &str) -> Vec<Column> {
 
 /// Returns the cells of a stored object.
 pub(super) fn cells(group: &str, plural: &str, object: &Value, now: Timestamp) -> Vec<Value> {
-    (printer(group, plural).cells)(&Look { object, now })
+    (printer(group, plural).cells)(&Fields { object, now })
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::{
     age,
     builtin::Printer,
-    look::{Look, selector},
+    fields::{Fields, selector},
 };
 
 const NAME_AND_AGE: Printer = Printer {
     columns: &["Name", "Age"],
-    cells: |look| vec![look.name(), look.age()],
+    cells: |fields| vec![fields.name(), fields.age()],
 };
 
 pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
@@ -39,7 +39,13 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("coordination.k8s.io", "leases") => Printer {
             columns: &["Name", "Holder", "Age"],
-            cells: |look| vec![look.name(), look.text("/spec/holderIdentity"), look.age()],
+            cells: |fields| {
+                vec![
+                    fields.name(),
+                    fields.text("/spec/holderIdentity"),
+                    fields.age(),
+                ]
+            },
         },
         ("scheduling.k8s.io", "priorityclasses") => Printer {
             columns: &[
@@ -49,19 +55,19 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
                 "Age",
                 "PreemptionPolicy",
             ],
-            cells: |look| {
+            cells: |fields| {
                 vec![
-                    look.name(),
-                    look.number("/value").into(),
-                    look.flag("/globalDefault", false),
-                    look.age(),
-                    look.text("/preemptionPolicy"),
+                    fields.name(),
+                    fields.number("/value").into(),
+                    fields.flag("/globalDefault", false),
+                    fields.age(),
+                    fields.text("/preemptionPolicy"),
                 ]
             },
         },
         ("node.k8s.io", "runtimeclasses") => Printer {
             columns: &["Name", "Handler", "Age"],
-            cells: |look| vec![look.name(), look.text("/handler"), look.age()],
+            cells: |fields| vec![fields.name(), fields.text("/handler"), fields.age()],
         },
         ("apiregistration.k8s.io", "apiservices") => Printer {
             columns: &["Name", "Service", "Available", "Age"],
@@ -78,21 +84,27 @@ fn admission(plural: &str) -> Option<Printer> {
     Some(match plural {
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => Printer {
             columns: &["Name", "Webhooks:integer", "Age"],
-            cells: |look| vec![look.name(), look.count("/webhooks").into(), look.age()],
+            cells: |fields| {
+                vec![
+                    fields.name(),
+                    fields.count("/webhooks").into(),
+                    fields.age(),
+                ]
+            },
         },
         "validatingadmissionpolicies" => Printer {
             columns: &["Name", "Validations:integer", "ParamKind", "Age"],
-            cells: |look| policy(look, "/spec/validations"),
+            cells: |fields| policy(fields, "/spec/validations"),
         },
         "mutatingadmissionpolicies" => Printer {
             columns: &["Name", "Mutations:integer", "ParamKind", "Age"],
-            cells: |look| policy(look, "/spec/mutations"),
+            cells: |fields| policy(fields, "/spec/mutations"),
         },
         "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings" => Printer {
             columns: &["Name", "PolicyName", "ParamRef", "Age"],
-            cells: |look| {
-                let policy = look.text("/spec/policyName");
-                vec![look.name(), policy, parameters(look), look.age()]
+            cells: |fields| {
+                let policy = fields.text("/spec/policyName");
+                vec![fields.name(), policy, parameters(fields), fields.age()]
             },
         },
         _ => return None,
@@ -132,17 +144,17 @@ fn devices(plural: &str) -> Option<Printer> {
     Some(match plural {
         "resourceclaims" => Printer {
             columns: &["Name", "State", "Age"],
-            cells: |look| vec![look.name(), claim_state(look).into(), look.age()],
+            cells: |fields| vec![fields.name(), claim_state(fields).into(), fields.age()],
         },
         "resourceslices" => Printer {
             columns: &["Name", "Node", "Driver", "Pool", "Age"],
-            cells: |look| {
+            cells: |fields| {
                 vec![
-                    look.name(),
-                    look.text("/spec/nodeName"),
-                    look.text("/spec/driver"),
-                    look.text("/spec/pool/name"),
-                    look.age(),
+                    fields.name(),
+                    fields.text("/spec/nodeName"),
+                    fields.text("/spec/driver"),
+                    fields.text("/spec/pool/name"),
+                    fields.age(),
                 ]
             },
         },
@@ -151,10 +163,10 @@ fn devices(plural: &str) -> Option<Printer> {
     })
 }
 
-fn binding(look: &Look<'_>) -> Vec<Value> {
-    let role = look.at("/roleRef");
+fn binding(fields: &Fields<'_>) -> Vec<Value> {
+    let role = fields.at("/roleRef");
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let subjects = look.list("/subjects").iter();
+    let subjects = fields.list("/subjects").iter();
     let of_kind = |kind: &str| -> Value {
         let subjects = subjects.clone().filter(|subject| subject["kind"] == kind);
         let names = subjects.map(|subject| match kind {
@@ -164,21 +176,21 @@ fn binding(look: &Look<'_>) -> Vec<Value> {
         names.collect::<Vec<_>>().join(", ").into()
     };
     vec![
-        look.name(),
+        fields.name(),
         format!("{}/{}", text(role, "kind"), text(role, "name")).into(),
-        look.age(),
+        fields.age(),
         of_kind("User"),
         of_kind("Group"),
         of_kind("ServiceAccount"),
     ]
 }
 
-fn signing_request(look: &Look<'_>) -> Vec<Value> {
-    let duration = match look.at("/spec/expirationSeconds").as_i64() {
+fn signing_request(fields: &Fields<'_>) -> Vec<Value> {
+    let duration = match fields.at("/spec/expirationSeconds").as_i64() {
         Some(seconds) => age::human(seconds),
         None => "<none>".to_owned(),
     };
-    let conditions = look.list("/status/conditions");
+    let conditions = fields.list("/status/conditions");
     let has = |kind: &str| conditions.iter().any(|condition| condition["type"] == kind);
     let mut state = match (has("Denied"), has("Approved")) {
         (true, _) => "Denied",
@@ -189,27 +201,27 @@ fn signing_request(look: &Look<'_>) -> Vec<Value> {
     if has("Failed") {
         state.push_str(",Failed");
     }
-    if !look.str("/status/certificate").is_empty() {
+    if !fields.str("/status/certificate").is_empty() {
         state.push_str(",Issued");
     }
     vec![
-        look.name(),
-        look.age(),
-        look.or("/spec/signerName", "<none>"),
-        look.text("/spec/username"),
+        fields.name(),
+        fields.age(),
+        fields.or("/spec/signerName", "<none>"),
+        fields.text("/spec/username"),
         duration.into(),
         state.into(),
     ]
 }
 
-fn api_service(look: &Look<'_>) -> Vec<Value> {
-    let service = look.at("/spec/service");
+fn api_service(fields: &Fields<'_>) -> Vec<Value> {
+    let service = fields.at("/spec/service");
     let text = |field: &str| service[field].as_str().unwrap_or_default();
     let service = match service {
         Value::Null => "Local".to_owned(),
         _ => format!("{}/{}", text("namespace"), text("name")),
     };
-    let conditions = look.list("/status/conditions").iter();
+    let conditions = fields.list("/status/conditions").iter();
     let available = conditions.clone().find(|c| c["type"] == "Available");
     let available = match available {
         None => "Unknown".to_owned(),
@@ -221,26 +233,31 @@ fn api_service(look: &Look<'_>) -> Vec<Value> {
             }
         }
     };
-    vec![look.name(), service.into(), available.into(), look.age()]
+    vec![
+        fields.name(),
+        service.into(),
+        available.into(),
+        fields.age(),
+    ]
 }
 
-fn policy(look: &Look<'_>, expressions: &str) -> Vec<Value> {
-    let kind = look.at("/spec/paramKind");
+fn policy(fields: &Fields<'_>, expressions: &str) -> Vec<Value> {
+    let kind = fields.at("/spec/paramKind");
     let text = |field: &str| kind[field].as_str().unwrap_or_default();
     let kind = match kind {
         Value::Null => "<unset>".to_owned(),
         _ => format!("{}/{}", text("apiVersion"), text("kind")),
     };
     vec![
-        look.name(),
-        look.count(expressions).into(),
+        fields.name(),
+        fields.count(expressions).into(),
         kind.into(),
-        look.age(),
+        fields.age(),
     ]
 }
 
-fn parameters(look: &Look<'_>) -> Value {
-    let reference = look.at("/spec/paramRef");
+fn parameters(fields: &Fields<'_>) -> Value {
+    let reference = fields.at("/spec/paramRef");
     let text = |field: &str| reference[field].as_str().filter(|text| !text.is_empty());
     match (text("namespace"), text("name")) {
         (Some(namespace), Some(name)) => format!("{namespace}/{name}").into(),
@@ -250,42 +267,42 @@ fn parameters(look: &Look<'_>) -> Value {
     }
 }
 
-fn flow_schema(look: &Look<'_>) -> Vec<Value> {
-    let conditions = look.list("/status/conditions").iter();
+fn flow_schema(fields: &Fields<'_>) -> Vec<Value> {
+    let conditions = fields.list("/status/conditions").iter();
     let dangling = conditions.clone().find(|c| c["type"] == "Dangling");
     let dangling = dangling.and_then(|condition| condition["status"].as_str());
     vec![
-        look.name(),
-        look.text("/spec/priorityLevelConfiguration/name"),
-        look.number("/spec/matchingPrecedence").into(),
-        look.or("/spec/distinguisherMethod/type", "<none>"),
-        look.age(),
+        fields.name(),
+        fields.text("/spec/priorityLevelConfiguration/name"),
+        fields.number("/spec/matchingPrecedence").into(),
+        fields.or("/spec/distinguisherMethod/type", "<none>"),
+        fields.age(),
         dangling.unwrap_or("?").into(),
     ]
 }
 
-fn priority_level(look: &Look<'_>) -> Vec<Value> {
-    let number = |path: &str| match look.at(path).as_i64() {
+fn priority_level(fields: &Fields<'_>) -> Vec<Value> {
+    let number = |path: &str| match fields.at(path).as_i64() {
         Some(number) => number.into(),
         None => Value::from("<none>"),
     };
     vec![
-        look.name(),
-        look.text("/spec/type"),
+        fields.name(),
+        fields.text("/spec/type"),
         number("/spec/limited/nominalConcurrencyShares"),
         number("/spec/limited/limitResponse/queuing/queues"),
         number("/spec/limited/limitResponse/queuing/handSize"),
         number("/spec/limited/limitResponse/queuing/queueLengthLimit"),
-        look.age(),
+        fields.age(),
     ]
 }
 
-fn claim_state(look: &Look<'_>) -> String {
-    let allocated = !look.at("/status/allocation").is_null();
-    let reserved = allocated && !look.list("/status/reservedFor").is_empty();
+fn claim_state(fields: &Fields<'_>) -> String {
+    let allocated = !fields.at("/status/allocation").is_null();
+    let reserved = allocated && !fields.list("/status/reservedFor").is_empty();
     let states = [
-        (look.deleting(), "deleted"),
-        (!allocated && !look.deleting(), "pending"),
+        (fields.deleting(), "deleted"),
+        (!allocated && !fields.deleting(), "pending"),
         (allocated, "allocated"),
         (reserved, "reserved"),
     ];

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     age,
     builtin::Printer,
-    look::{Look, first_three},
+    fields::{Fields, first_three},
     storage,
 };
 
@@ -43,11 +43,11 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("", "endpoints") => Printer {
             columns: &["Name", "Endpoints", "Age"],
-            cells: |look| vec![look.name(), endpoints(look), look.age()],
+            cells: |fields| vec![fields.name(), endpoints(fields), fields.age()],
         },
         ("", "namespaces") => Printer {
             columns: &["Name", "Status", "Age"],
-            cells: |look| vec![look.name(), look.text("/status/phase"), look.age()],
+            cells: |fields| vec![fields.name(), fields.text("/status/phase"), fields.age()],
         },
         ("", "nodes") => Printer {
             columns: &[
@@ -66,21 +66,21 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("", "configmaps") => Printer {
             columns: &["Name", "Data", "Age"],
-            cells: |look| {
-                let count = look.count("/data") + look.count("/binaryData");
-                vec![look.name(), count.into(), look.age()]
+            cells: |fields| {
+                let count = fields.count("/data") + fields.count("/binaryData");
+                vec![fields.name(), count.into(), fields.age()]
             },
         },
         ("", "secrets") => Printer {
             columns: &["Name", "Type", "Data", "Age"],
-            cells: |look| {
-                let count = look.count("/data").into();
-                vec![look.name(), look.text("/type"), count, look.age()]
+            cells: |fields| {
+                let count = fields.count("/data").into();
+                vec![fields.name(), fields.text("/type"), count, fields.age()]
             },
         },
         ("", "serviceaccounts") => Printer {
             columns: &["Name", "Age"],
-            cells: |look| vec![look.name(), look.age()],
+            cells: |fields| vec![fields.name(), fields.age()],
         },
         ("", "persistentvolumes") => Printer {
             columns: &[
@@ -124,8 +124,8 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
     })
 }
 
-fn service(look: &Look<'_>) -> Vec<Value> {
-    let ports: Vec<String> = look
+fn service(fields: &Fields<'_>) -> Vec<Value> {
+    let ports: Vec<String> = fields
         .list("/spec/ports")
         .iter()
         .map(|port| {
@@ -142,32 +142,32 @@ fn service(look: &Look<'_>) -> Vec<Value> {
         ports.join(",")
     };
     vec![
-        look.name(),
-        look.or("/spec/type", "ClusterIP"),
-        look.or("/spec/clusterIP", "<none>"),
-        external_address(look).into(),
+        fields.name(),
+        fields.or("/spec/type", "ClusterIP"),
+        fields.or("/spec/clusterIP", "<none>"),
+        external_address(fields).into(),
         ports.into(),
-        look.age(),
-        look.labels("/spec/selector"),
+        fields.age(),
+        fields.labels("/spec/selector"),
     ]
 }
 
 /// Returns the addresses of a Service outside the cluster.
-fn external_address(look: &Look<'_>) -> String {
-    let kind = look.at("/spec/type").as_str().unwrap_or("ClusterIP");
+fn external_address(fields: &Fields<'_>) -> String {
+    let kind = fields.at("/spec/type").as_str().unwrap_or("ClusterIP");
     if kind == "ExternalName" {
-        return look.str("/spec/externalName").to_owned();
+        return fields.str("/spec/externalName").to_owned();
     }
     let balanced = kind == "LoadBalancer";
     let mut addresses: Vec<&str> = Vec::new();
     if balanced {
-        let given = look.list("/status/loadBalancer/ingress").iter();
+        let given = fields.list("/status/loadBalancer/ingress").iter();
         addresses
             .extend(given.filter_map(|at| at["ip"].as_str().or_else(|| at["hostname"].as_str())));
         addresses.sort_unstable();
         addresses.dedup();
     }
-    let wanted = look.list("/spec/externalIPs").iter();
+    let wanted = fields.list("/spec/externalIPs").iter();
     addresses.extend(wanted.filter_map(Value::as_str));
     match (addresses.is_empty(), balanced) {
         (true, true) => "<pending>".to_owned(),
@@ -177,8 +177,8 @@ fn external_address(look: &Look<'_>) -> String {
 }
 
 /// Returns the first few endpoints and the number of the others.
-fn endpoints(look: &Look<'_>) -> Value {
-    let subsets = look.list("/subsets");
+fn endpoints(fields: &Fields<'_>) -> Value {
+    let subsets = fields.list("/subsets");
     if subsets.is_empty() {
         return "<none>".into();
     }
@@ -204,8 +204,8 @@ fn endpoints(look: &Look<'_>) -> Value {
     first_three(all, ",").into()
 }
 
-fn node(look: &Look<'_>) -> Vec<Value> {
-    let ready = look
+fn node(fields: &Fields<'_>) -> Vec<Value> {
+    let ready = fields
         .list("/status/conditions")
         .iter()
         .find(|c| c["type"] == "Ready");
@@ -215,11 +215,11 @@ fn node(look: &Look<'_>) -> Vec<Value> {
         None => "Unknown",
     }
     .to_owned();
-    if look.at("/spec/unschedulable") == &Value::Bool(true) {
+    if fields.at("/spec/unschedulable") == &Value::Bool(true) {
         status.push_str(",SchedulingDisabled");
     }
     let address = |kind: &str| -> Value {
-        let found = look
+        let found = fields
             .list("/status/addresses")
             .iter()
             .find(|a| a["type"] == kind);
@@ -228,28 +228,28 @@ fn node(look: &Look<'_>) -> Vec<Value> {
             .unwrap_or("<none>")
             .into()
     };
-    let kernel = look.or("/status/nodeInfo/kernelVersion", "<unknown>");
-    let kernel = match look.str("/status/nodeInfo/architecture") {
+    let kernel = fields.or("/status/nodeInfo/kernelVersion", "<unknown>");
+    let kernel = match fields.str("/status/nodeInfo/architecture") {
         "" => kernel,
         architecture => format!("{} ({architecture})", kernel.as_str().unwrap_or_default()).into(),
     };
     vec![
-        look.name(),
+        fields.name(),
         status.into(),
-        roles(look).into(),
-        look.age(),
-        look.text("/status/nodeInfo/kubeletVersion"),
+        roles(fields).into(),
+        fields.age(),
+        fields.text("/status/nodeInfo/kubeletVersion"),
         address("InternalIP"),
         address("ExternalIP"),
-        look.or("/status/nodeInfo/osImage", "<unknown>"),
+        fields.or("/status/nodeInfo/osImage", "<unknown>"),
         kernel,
-        look.or("/status/nodeInfo/containerRuntimeVersion", "<unknown>"),
+        fields.or("/status/nodeInfo/containerRuntimeVersion", "<unknown>"),
     ]
 }
 
 /// Returns the roles in the labels of a Node.
-fn roles(look: &Look<'_>) -> String {
-    let labels = look.at("/metadata/labels").as_object();
+fn roles(fields: &Fields<'_>) -> String {
+    let labels = fields.at("/metadata/labels").as_object();
     let mut roles: Vec<&str> = labels
         .into_iter()
         .flatten()
@@ -268,10 +268,10 @@ fn roles(look: &Look<'_>) -> String {
 }
 
 /// Returns used and hard amounts of a quota, requests and limits separately.
-fn quota(look: &Look<'_>) -> Vec<Value> {
+fn quota(fields: &Fields<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let used = look.at("/status/used");
-    for (resource, hard) in look.at("/status/hard").as_object().into_iter().flatten() {
+    let used = fields.at("/status/used");
+    for (resource, hard) in fields.at("/status/hard").as_object().into_iter().flatten() {
         let hard = hard.as_str().unwrap_or_default();
         let used = used[resource].as_str().unwrap_or("0");
         let text = format!("{resource}: {used}/{hard}");
@@ -282,15 +282,15 @@ fn quota(look: &Look<'_>) -> Vec<Value> {
         }
     }
     vec![
-        look.name(),
+        fields.name(),
         requests.join(", ").into(),
         limits.join(", ").into(),
-        look.age(),
+        fields.age(),
     ]
 }
 
-fn component_status(look: &Look<'_>) -> Vec<Value> {
-    let conditions = look.list("/conditions").iter();
+fn component_status(fields: &Fields<'_>) -> Vec<Value> {
+    let conditions = fields.list("/conditions").iter();
     let healthy = conditions.clone().find(|c| c["type"] == "Healthy");
     let status = match healthy.map(|condition| condition["status"] == "True") {
         Some(true) => "Healthy",
@@ -301,28 +301,28 @@ fn component_status(look: &Look<'_>) -> Vec<Value> {
         let text = healthy.and_then(|condition| condition[field].as_str());
         text.unwrap_or_default().into()
     };
-    vec![look.name(), status.into(), text("message"), text("error")]
+    vec![fields.name(), status.into(), text("message"), text("error")]
 }
 
-fn event(look: &Look<'_>) -> Vec<Value> {
-    let first = match look.at("/firstTimestamp") {
-        Value::Null => look.age_of("/eventTime", "<unknown>"),
-        at => age::of(at, look.now).into(),
+fn event(fields: &Fields<'_>) -> Vec<Value> {
+    let first = match fields.at("/firstTimestamp") {
+        Value::Null => fields.age_of("/eventTime", "<unknown>"),
+        at => age::of(at, fields.now).into(),
     };
     let last = match (
-        look.at("/series/lastObservedTime"),
-        look.at("/lastTimestamp"),
+        fields.at("/series/lastObservedTime"),
+        fields.at("/lastTimestamp"),
     ) {
         (Value::Null, Value::Null) => first.clone(),
-        (Value::Null, at) | (at, _) => age::of(at, look.now).into(),
+        (Value::Null, at) | (at, _) => age::of(at, fields.now).into(),
     };
-    let kind = look.str("/involvedObject/kind").to_lowercase();
-    let object = match look.str("/involvedObject/name") {
+    let kind = fields.str("/involvedObject/kind").to_lowercase();
+    let object = match fields.str("/involvedObject/name") {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
-    let either = |one: &str, other: &str| match look.str(one) {
-        "" => look.str(other).to_owned(),
+    let either = |one: &str, other: &str| match fields.str(one) {
+        "" => fields.str(other).to_owned(),
         text => text.to_owned(),
     };
     let mut source = vec![
@@ -330,21 +330,21 @@ fn event(look: &Look<'_>) -> Vec<Value> {
         either("/source/host", "/reportingInstance"),
     ];
     source.retain(|part| !part.is_empty());
-    let count = match look.at("/series/count").as_i64() {
+    let count = match fields.at("/series/count").as_i64() {
         Some(count) => count,
-        None => look.number("/count").max(1),
+        None => fields.number("/count").max(1),
     };
     vec![
         last,
-        look.text("/type"),
-        look.text("/reason"),
+        fields.text("/type"),
+        fields.text("/reason"),
         object.into(),
-        look.text("/involvedObject/fieldPath"),
+        fields.text("/involvedObject/fieldPath"),
         source.join(", ").into(),
-        look.str("/message").trim().into(),
+        fields.str("/message").trim().into(),
         first,
         count.into(),
-        look.name(),
+        fields.name(),
     ]
 }
 

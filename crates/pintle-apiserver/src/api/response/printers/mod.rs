@@ -4,7 +4,7 @@ mod age;
 mod builtin;
 mod cluster;
 mod core;
-mod look;
+mod fields;
 mod networking;
 mod path;
 mod pods;

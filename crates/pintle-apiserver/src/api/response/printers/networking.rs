@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     builtin::Printer,
-    look::{Look, first_three},
+    fields::{Fields, first_three},
 };
 
 pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
@@ -19,18 +19,24 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("networking.k8s.io", "networkpolicies") => Printer {
             columns: &["Name", "Pod-Selector", "Age"],
-            cells: |look| vec![look.name(), look.selector("/spec/podSelector"), look.age()],
+            cells: |fields| {
+                vec![
+                    fields.name(),
+                    fields.selector("/spec/podSelector"),
+                    fields.age(),
+                ]
+            },
         },
         ("networking.k8s.io", "servicecidrs") => Printer {
             columns: &["Name", "CIDRs", "Age"],
-            cells: |look| {
-                let cidrs = look.joined("/spec/cidrs", ",").into();
-                vec![look.name(), cidrs, look.age()]
+            cells: |fields| {
+                let cidrs = fields.joined("/spec/cidrs", ",").into();
+                vec![fields.name(), cidrs, fields.age()]
             },
         },
         ("networking.k8s.io", "ipaddresses") => Printer {
             columns: &["Name", "ParentRef"],
-            cells: |look| vec![look.name(), parent(look)],
+            cells: |fields| vec![fields.name(), parent(fields)],
         },
         ("discovery.k8s.io", "endpointslices") => Printer {
             columns: &["Name", "AddressType", "Ports", "Endpoints", "Age"],
@@ -40,25 +46,25 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
     })
 }
 
-fn ingress(look: &Look<'_>) -> Vec<Value> {
-    let given = look.list("/status/loadBalancer/ingress").iter();
+fn ingress(fields: &Fields<'_>) -> Vec<Value> {
+    let given = fields.list("/status/loadBalancer/ingress").iter();
     let mut addresses: Vec<&str> = given
         .filter_map(|at| at["ip"].as_str().or_else(|| at["hostname"].as_str()))
         .collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let ports = if look.list("/spec/tls").is_empty() {
+    let ports = if fields.list("/spec/tls").is_empty() {
         "80"
     } else {
         "80, 443"
     };
     vec![
-        look.name(),
-        look.or("/spec/ingressClassName", "<none>"),
-        hosts(look.list("/spec/rules")).into(),
+        fields.name(),
+        fields.or("/spec/ingressClassName", "<none>"),
+        hosts(fields.list("/spec/rules")).into(),
         addresses.join(",").into(),
         ports.into(),
-        look.age(),
+        fields.age(),
     ]
 }
 
@@ -84,8 +90,8 @@ fn hosts(rules: &[Value]) -> String {
     text
 }
 
-fn ingress_class(look: &Look<'_>) -> Vec<Value> {
-    let parameters = look.at("/spec/parameters");
+fn ingress_class(fields: &Fields<'_>) -> Vec<Value> {
+    let parameters = fields.at("/spec/parameters");
     let text = |field: &str| parameters[field].as_str();
     let parameters = match text("kind") {
         None => "<none>".to_owned(),
@@ -96,16 +102,16 @@ fn ingress_class(look: &Look<'_>) -> Vec<Value> {
         }
     };
     vec![
-        look.name_or_default("ingressclass.kubernetes.io/is-default-class"),
-        look.text("/spec/controller"),
+        fields.name_or_default("ingressclass.kubernetes.io/is-default-class"),
+        fields.text("/spec/controller"),
         parameters.into(),
-        look.age(),
+        fields.age(),
     ]
 }
 
 /// Returns the owner of an address, as `services/default/kubernetes`.
-fn parent(look: &Look<'_>) -> Value {
-    let parent = look.at("/spec/parentRef");
+fn parent(fields: &Fields<'_>) -> Value {
+    let parent = fields.at("/spec/parentRef");
     if parent.is_null() {
         return "<none>".into();
     }
@@ -119,13 +125,13 @@ fn parent(look: &Look<'_>) -> Value {
     parts.join("/").into()
 }
 
-fn endpoint_slice(look: &Look<'_>) -> Vec<Value> {
-    let ports = look.list("/ports").iter().map(|port| {
+fn endpoint_slice(fields: &Fields<'_>) -> Vec<Value> {
+    let ports = fields.list("/ports").iter().map(|port| {
         let number = port["port"].as_i64().map(|port| port.to_string());
         let name = port["name"].as_str().map(str::to_owned);
         number.or(name).unwrap_or_else(|| "*".to_owned())
     });
-    let endpoints = look.list("/endpoints").iter();
+    let endpoints = fields.list("/endpoints").iter();
     let addresses = endpoints
         .filter_map(|endpoint| endpoint["addresses"].as_array())
         .flatten()
@@ -135,11 +141,11 @@ fn endpoint_slice(look: &Look<'_>) -> Vec<Value> {
         text => text.into(),
     };
     vec![
-        look.name(),
-        look.text("/addressType"),
+        fields.name(),
+        fields.text("/addressType"),
         short(ports.collect()),
         short(addresses.collect()),
-        look.age(),
+        fields.age(),
     ]
 }
 

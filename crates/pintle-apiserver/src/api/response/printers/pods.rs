@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{age, look::Look};
+use super::{age, fields::Fields};
 
 /// The state of the Pod's containers examined so far.
 struct Progress {
@@ -14,69 +14,72 @@ struct Progress {
     reason: String,
 }
 
-pub(super) fn cells(look: &Look<'_>) -> Vec<Value> {
-    let progress = progress(look);
-    let sidecars = look.list("/spec/initContainers").iter();
+pub(super) fn cells(fields: &Fields<'_>) -> Vec<Value> {
+    let progress = progress(fields);
+    let sidecars = fields.list("/spec/initContainers").iter();
     let sidecars = sidecars.filter(|container| is_sidecar(container)).count();
-    let total = look.count("/spec/containers") + sidecars;
+    let total = fields.count("/spec/containers") + sidecars;
     let restarts = match progress.last_restart {
         Some(at) if progress.restarts != 0 => {
-            let ago = age::human(look.now.as_second() - at.as_second());
+            let ago = age::human(fields.now.as_second() - at.as_second());
             format!("{} ({ago} ago)", progress.restarts)
         }
         _ => progress.restarts.to_string(),
     };
     vec![
-        look.name(),
+        fields.name(),
         format!("{}/{total}", progress.ready).into(),
         progress.reason.into(),
         restarts.into(),
-        look.age(),
-        match look.or("/status/podIPs/0/ip", "") {
+        fields.age(),
+        match fields.or("/status/podIPs/0/ip", "") {
             Value::String(ip) if !ip.is_empty() => ip.into(),
-            _ => look.or("/status/podIP", "<none>"),
+            _ => fields.or("/status/podIP", "<none>"),
         },
-        look.or("/spec/nodeName", "<none>"),
-        look.or("/status/nominatedNodeName", "<none>"),
-        readiness_gates(look),
+        fields.or("/spec/nodeName", "<none>"),
+        fields.or("/status/nominatedNodeName", "<none>"),
+        readiness_gates(fields),
     ]
 }
 
-fn progress(look: &Look<'_>) -> Progress {
-    let phase = look.str("/status/phase");
-    let said = look.str("/status/reason");
+fn progress(fields: &Fields<'_>) -> Progress {
+    let phase = fields.str("/status/phase");
+    let said = fields.str("/status/reason");
     let mut progress = Progress {
         ready: 0,
         restarts: 0,
         last_restart: None,
         reason: if said.is_empty() { phase } else { said }.to_owned(),
     };
-    let gated = look.list("/status/conditions").iter().any(|condition| {
+    let gated = fields.list("/status/conditions").iter().any(|condition| {
         condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
     });
     if gated {
         "SchedulingGated".clone_into(&mut progress.reason);
     }
-    let sidecars = init_containers(look, &mut progress);
+    let sidecars = init_containers(fields, &mut progress);
     if let Some((restarts, last_restart)) = sidecars {
         progress.restarts = restarts;
         progress.last_restart = last_restart;
-        containers(look, &mut progress);
+        containers(fields, &mut progress);
     }
-    if look.deleting() && said == "NodeLost" {
+    if fields.deleting() && said == "NodeLost" {
         "Unknown".clone_into(&mut progress.reason);
-    } else if look.deleting() && !matches!(phase, "Succeeded" | "Failed") {
+    } else if fields.deleting() && !matches!(phase, "Succeeded" | "Failed") {
         "Terminating".clone_into(&mut progress.reason);
     }
     progress
 }
 
 /// Examines the init containers. Returns the restarts of sidecars once initialization is complete.
-fn init_containers(look: &Look<'_>, progress: &mut Progress) -> Option<(i64, Option<Timestamp>)> {
-    let specs = look.list("/spec/initContainers");
+fn init_containers(
+    fields: &Fields<'_>,
+    progress: &mut Progress,
+) -> Option<(i64, Option<Timestamp>)> {
+    let specs = fields.list("/spec/initContainers");
     let (mut restarts, mut last_restart) = (0, None);
     let mut initializing = false;
-    for (i, status) in look
+    for (i, status) in fields
         .list("/status/initContainerStatuses")
         .iter()
         .enumerate()
@@ -108,13 +111,13 @@ fn init_containers(look: &Look<'_>, progress: &mut Progress) -> Option<(i64, Opt
         };
         break;
     }
-    (!initializing || look.condition("Initialized")).then_some((restarts, last_restart))
+    (!initializing || fields.condition("Initialized")).then_some((restarts, last_restart))
 }
 
-fn containers(look: &Look<'_>, progress: &mut Progress) {
+fn containers(fields: &Fields<'_>, progress: &mut Progress) {
     let mut running = false;
     let mut failure = None;
-    for status in look.list("/status/containerStatuses").iter().rev() {
+    for status in fields.list("/status/containerStatuses").iter().rev() {
         progress.count_restarts(status);
         let state = &status["state"];
         let waiting = state["waiting"]["reason"].as_str().unwrap_or_default();
@@ -133,7 +136,7 @@ fn containers(look: &Look<'_>, progress: &mut Progress) {
     }
     // A Pod with a completed container is not complete while another one runs.
     if progress.reason == "Completed" {
-        if running && look.condition("Ready") {
+        if running && fields.condition("Ready") {
             "Running".clone_into(&mut progress.reason);
         } else if let Some(failure) = failure {
             progress.reason = failure;
@@ -170,15 +173,15 @@ fn exit(terminated: &Value) -> String {
     }
 }
 
-fn readiness_gates(look: &Look<'_>) -> Value {
-    let gates = look.list("/spec/readinessGates");
+fn readiness_gates(fields: &Fields<'_>) -> Value {
+    let gates = fields.list("/spec/readinessGates");
     if gates.is_empty() {
         return "<none>".into();
     }
     let open = gates
         .iter()
         .filter_map(|gate| gate["conditionType"].as_str())
-        .filter(|gate| look.condition(gate))
+        .filter(|gate| fields.condition(gate))
         .count();
     format!("{open}/{}", gates.len()).into()
 }

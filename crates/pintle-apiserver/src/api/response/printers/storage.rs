@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{builtin::Printer, look::Look};
+use super::{builtin::Printer, fields::Fields};
 
 pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
     if group != "storage.k8s.io" {
@@ -18,37 +18,43 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
                 "AllowVolumeExpansion",
                 "Age",
             ],
-            cells: |look| {
+            cells: |fields| {
                 vec![
-                    look.name_or_default("storageclass.kubernetes.io/is-default-class"),
-                    look.text("/provisioner"),
-                    look.or("/reclaimPolicy", "Delete"),
-                    look.or("/volumeBindingMode", "Immediate"),
-                    look.flag("/allowVolumeExpansion", false),
-                    look.age(),
+                    fields.name_or_default("storageclass.kubernetes.io/is-default-class"),
+                    fields.text("/provisioner"),
+                    fields.or("/reclaimPolicy", "Delete"),
+                    fields.or("/volumeBindingMode", "Immediate"),
+                    fields.flag("/allowVolumeExpansion", false),
+                    fields.age(),
                 ]
             },
         },
         "volumeattributesclasses" => Printer {
             columns: &["Name", "DriverName", "Age"],
-            cells: |look| vec![look.name(), look.text("/driverName"), look.age()],
+            cells: |fields| vec![fields.name(), fields.text("/driverName"), fields.age()],
         },
         "volumeattachments" => Printer {
             columns: &["Name", "Attacher", "PV", "Node", "Attached:boolean", "Age"],
-            cells: |look| {
+            cells: |fields| {
                 vec![
-                    look.name(),
-                    look.text("/spec/attacher"),
-                    look.text("/spec/source/persistentVolumeName"),
-                    look.text("/spec/nodeName"),
-                    look.flag("/status/attached", false),
-                    look.age(),
+                    fields.name(),
+                    fields.text("/spec/attacher"),
+                    fields.text("/spec/source/persistentVolumeName"),
+                    fields.text("/spec/nodeName"),
+                    fields.flag("/status/attached", false),
+                    fields.age(),
                 ]
             },
         },
         "csinodes" => Printer {
             columns: &["Name", "Drivers:integer", "Age"],
-            cells: |look| vec![look.name(), look.count("/spec/drivers").into(), look.age()],
+            cells: |fields| {
+                vec![
+                    fields.name(),
+                    fields.count("/spec/drivers").into(),
+                    fields.age(),
+                ]
+            },
         },
         "csidrivers" => Printer {
             columns: &[
@@ -67,87 +73,87 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
     })
 }
 
-fn driver(look: &Look<'_>) -> Vec<Value> {
-    let tokens = match look.at("/spec/tokenRequests").as_array() {
+fn driver(fields: &Fields<'_>) -> Vec<Value> {
+    let tokens = match fields.at("/spec/tokenRequests").as_array() {
         None => "<unset>".to_owned(),
         Some(requests) => {
             let audiences = requests.iter().filter_map(|r| r["audience"].as_str());
             audiences.collect::<Vec<_>>().join(",")
         }
     };
-    let modes = match look.joined("/spec/volumeLifecycleModes", ",") {
+    let modes = match fields.joined("/spec/volumeLifecycleModes", ",") {
         modes if modes.is_empty() => "<none>".to_owned(),
         modes => modes,
     };
     vec![
-        look.name(),
-        look.flag("/spec/attachRequired", true),
-        look.flag("/spec/podInfoOnMount", false),
-        look.flag("/spec/storageCapacity", false),
+        fields.name(),
+        fields.flag("/spec/attachRequired", true),
+        fields.flag("/spec/podInfoOnMount", false),
+        fields.flag("/spec/storageCapacity", false),
         tokens.into(),
-        look.flag("/spec/requiresRepublish", false),
+        fields.flag("/spec/requiresRepublish", false),
         modes.into(),
-        look.age(),
+        fields.age(),
     ]
 }
 
 /// The cells of a `PersistentVolume`.
-pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
-    let claim = look.at("/spec/claimRef");
+pub(super) fn volume(fields: &Fields<'_>) -> Vec<Value> {
+    let claim = fields.at("/spec/claimRef");
     let text = |field: &str| claim[field].as_str().unwrap_or_default();
     let claim = match claim {
         Value::Null => String::new(),
         _ => format!("{}/{}", text("namespace"), text("name")),
     };
     vec![
-        look.name(),
-        look.or("/spec/capacity/storage", "0"),
-        access_modes(look.list("/spec/accessModes")),
-        look.text("/spec/persistentVolumeReclaimPolicy"),
-        phase(look),
+        fields.name(),
+        fields.or("/spec/capacity/storage", "0"),
+        access_modes(fields.list("/spec/accessModes")),
+        fields.text("/spec/persistentVolumeReclaimPolicy"),
+        phase(fields),
         claim.into(),
-        class(look),
-        look.or("/spec/volumeAttributesClassName", "<unset>"),
-        look.text("/status/reason"),
-        look.age(),
-        look.or("/spec/volumeMode", "<unset>"),
+        class(fields),
+        fields.or("/spec/volumeAttributesClassName", "<unset>"),
+        fields.text("/status/reason"),
+        fields.age(),
+        fields.or("/spec/volumeMode", "<unset>"),
     ]
 }
 
 /// The cells of a `PersistentVolumeClaim`; its capacity is shown once it is bound.
-pub(super) fn claim(look: &Look<'_>) -> Vec<Value> {
-    let bound = !look.str("/spec/volumeName").is_empty();
+pub(super) fn claim(fields: &Fields<'_>) -> Vec<Value> {
+    let bound = !fields.str("/spec/volumeName").is_empty();
     let (capacity, modes) = if bound {
         (
-            look.or("/status/capacity/storage", "0"),
-            access_modes(look.list("/status/accessModes")),
+            fields.or("/status/capacity/storage", "0"),
+            access_modes(fields.list("/status/accessModes")),
         )
     } else {
         ("".into(), "".into())
     };
     vec![
-        look.name(),
-        phase(look),
-        look.text("/spec/volumeName"),
+        fields.name(),
+        phase(fields),
+        fields.text("/spec/volumeName"),
         capacity,
         modes,
-        class(look),
-        look.or("/spec/volumeAttributesClassName", "<unset>"),
-        look.age(),
-        look.or("/spec/volumeMode", "<unset>"),
+        class(fields),
+        fields.or("/spec/volumeAttributesClassName", "<unset>"),
+        fields.age(),
+        fields.or("/spec/volumeMode", "<unset>"),
     ]
 }
 
-fn phase(look: &Look<'_>) -> Value {
-    if look.deleting() {
+fn phase(fields: &Fields<'_>) -> Value {
+    if fields.deleting() {
         return "Terminating".into();
     }
-    look.text("/status/phase")
+    fields.text("/status/phase")
 }
 
-fn class(look: &Look<'_>) -> Value {
-    match look.annotation("volume.beta.kubernetes.io/storage-class") {
-        "" => look.text("/spec/storageClassName"),
+fn class(fields: &Fields<'_>) -> Value {
+    match fields.annotation("volume.beta.kubernetes.io/storage-class") {
+        "" => fields.text("/spec/storageClassName"),
         class => class.into(),
     }
 }

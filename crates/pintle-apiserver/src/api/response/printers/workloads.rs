@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     age,
     builtin::Printer,
-    look::{Look, selector, shortened},
+    fields::{Fields, selector, shortened},
 };
 
 pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
@@ -27,10 +27,10 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("", "podtemplates") => Printer {
             columns: &["Name", "Containers", "Images", "Pod Labels"],
-            cells: |look| {
-                let [names, images] = look.containers("/template/spec/containers");
-                let labels = look.labels("/template/metadata/labels");
-                vec![look.name(), names, images, labels]
+            cells: |fields| {
+                let [names, images] = fields.containers("/template/spec/containers");
+                let labels = fields.labels("/template/metadata/labels");
+                vec![fields.name(), names, images, labels]
             },
         },
         ("apps", "deployments") => Printer {
@@ -61,9 +61,9 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("apps", "statefulsets") => Printer {
             columns: &["Name", "Ready", "Age", "+Containers", "+Images"],
-            cells: |look| {
-                let [names, images] = look.containers(TEMPLATE);
-                vec![look.name(), look.ready(), look.age(), names, images]
+            cells: |fields| {
+                let [names, images] = fields.containers(TEMPLATE);
+                vec![fields.name(), fields.ready(), fields.age(), names, images]
             },
         },
         ("apps", "daemonsets") => Printer {
@@ -84,9 +84,9 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
         },
         ("apps", "controllerrevisions") => Printer {
             columns: &["Name", "Controller", "Revision", "Age"],
-            cells: |look| {
-                let revision = look.number("/revision").into();
-                vec![look.name(), controller(look), revision, look.age()]
+            cells: |fields| {
+                let revision = fields.number("/revision").into();
+                vec![fields.name(), controller(fields), revision, fields.age()]
             },
         },
         ("batch", "jobs") => Printer {
@@ -137,13 +137,13 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
                 "Allowed Disruptions:integer",
                 "Age",
             ],
-            cells: |look| {
+            cells: |fields| {
                 vec![
-                    look.name(),
-                    look.or("/spec/minAvailable", "N/A"),
-                    look.or("/spec/maxUnavailable", "N/A"),
-                    look.number("/status/disruptionsAllowed").into(),
-                    look.age(),
+                    fields.name(),
+                    fields.or("/spec/minAvailable", "N/A"),
+                    fields.or("/spec/maxUnavailable", "N/A"),
+                    fields.number("/status/disruptionsAllowed").into(),
+                    fields.age(),
                 ]
             },
         },
@@ -154,46 +154,46 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
 /// The containers in the Pod template of a workload.
 const TEMPLATE: &str = "/spec/template/spec/containers";
 
-fn deployment(look: &Look<'_>) -> Vec<Value> {
-    let [names, images] = look.containers(TEMPLATE);
+fn deployment(fields: &Fields<'_>) -> Vec<Value> {
+    let [names, images] = fields.containers(TEMPLATE);
     vec![
-        look.name(),
-        look.ready(),
-        look.number("/status/updatedReplicas").into(),
-        look.number("/status/availableReplicas").into(),
-        look.age(),
+        fields.name(),
+        fields.ready(),
+        fields.number("/status/updatedReplicas").into(),
+        fields.number("/status/availableReplicas").into(),
+        fields.age(),
         names,
         images,
-        selector(look.at("/spec/selector")).into(),
+        selector(fields.at("/spec/selector")).into(),
     ]
 }
 
-fn replicas(look: &Look<'_>) -> Vec<Value> {
-    let [names, images] = look.containers(TEMPLATE);
-    let selector = look.at("/spec/selector");
+fn replicas(fields: &Fields<'_>) -> Vec<Value> {
+    let [names, images] = fields.containers(TEMPLATE);
+    let selector = fields.at("/spec/selector");
     // The selector of a ReplicationController is a plain map.
     let plain = selector.as_object().is_some_and(|map| {
         let mut keys = map.keys();
         keys.all(|key| key != "matchLabels" && key != "matchExpressions")
     });
     vec![
-        look.name(),
-        look.at("/spec/replicas").as_i64().unwrap_or(1).into(),
-        look.number("/status/replicas").into(),
-        look.number("/status/readyReplicas").into(),
-        look.age(),
+        fields.name(),
+        fields.at("/spec/replicas").as_i64().unwrap_or(1).into(),
+        fields.number("/status/replicas").into(),
+        fields.number("/status/readyReplicas").into(),
+        fields.age(),
         names,
         images,
         if plain {
-            look.labels("/spec/selector")
+            fields.labels("/spec/selector")
         } else {
-            look.selector("/spec/selector")
+            fields.selector("/spec/selector")
         },
     ]
 }
 
-fn daemon_set(look: &Look<'_>) -> Vec<Value> {
-    let mut cells = vec![look.name()];
+fn daemon_set(fields: &Fields<'_>) -> Vec<Value> {
+    let mut cells = vec![fields.name()];
     let counts = [
         "desiredNumberScheduled",
         "currentNumberScheduled",
@@ -201,17 +201,17 @@ fn daemon_set(look: &Look<'_>) -> Vec<Value> {
         "updatedNumberScheduled",
         "numberAvailable",
     ];
-    cells.extend(counts.map(|field| look.number(&format!("/status/{field}")).into()));
-    cells.push(look.labels("/spec/template/spec/nodeSelector"));
-    cells.push(look.age());
-    cells.extend(look.containers(TEMPLATE));
-    cells.push(look.selector("/spec/selector"));
+    cells.extend(counts.map(|field| fields.number(&format!("/status/{field}")).into()));
+    cells.push(fields.labels("/spec/template/spec/nodeSelector"));
+    cells.push(fields.age());
+    cells.extend(fields.containers(TEMPLATE));
+    cells.push(fields.selector("/spec/selector"));
     cells
 }
 
 /// Returns the controller that owns the object, as `deployment.apps/web`.
-fn controller(look: &Look<'_>) -> Value {
-    let owners = look.list("/metadata/ownerReferences").iter();
+fn controller(fields: &Fields<'_>) -> Value {
+    let owners = fields.list("/metadata/ownerReferences").iter();
     let Some(owner) = owners.clone().find(|owner| owner["controller"] == true) else {
         return "<none>".into();
     };
@@ -224,75 +224,75 @@ fn controller(look: &Look<'_>) -> Value {
     format!("{kind}/{}", text("name")).into()
 }
 
-fn job(look: &Look<'_>) -> Vec<Value> {
-    let first = |kinds: &[&'static str]| kinds.iter().copied().find(|kind| look.condition(kind));
+fn job(fields: &Fields<'_>) -> Vec<Value> {
+    let first = |kinds: &[&'static str]| kinds.iter().copied().find(|kind| fields.condition(kind));
     let status = first(&["Complete", "Failed"])
-        .or_else(|| look.deleting().then_some("Terminating"))
+        .or_else(|| fields.deleting().then_some("Terminating"))
         .or_else(|| first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]))
         .unwrap_or("Running");
-    let time = |path: &str| look.str(path).parse::<Timestamp>().ok();
+    let time = |path: &str| fields.str(path).parse::<Timestamp>().ok();
     let (start, end) = (time("/status/startTime"), time("/status/completionTime"));
     let duration = match (start, end) {
         (Some(start), end) => {
-            let end = end.unwrap_or(look.now);
+            let end = end.unwrap_or(fields.now);
             age::human(end.as_second() - start.as_second())
         }
         (None, _) => String::new(),
     };
-    let succeeded = look.number("/status/succeeded");
+    let succeeded = fields.number("/status/succeeded");
     let completions = match (
-        look.at("/spec/completions").as_i64(),
-        look.number("/spec/parallelism"),
+        fields.at("/spec/completions").as_i64(),
+        fields.number("/spec/parallelism"),
     ) {
         (Some(wanted), _) => format!("{succeeded}/{wanted}"),
         (None, parallel) if parallel > 1 => format!("{succeeded}/1 of {parallel}"),
         (None, _) => format!("{succeeded}/1"),
     };
-    let [names, images] = look.containers(TEMPLATE);
+    let [names, images] = fields.containers(TEMPLATE);
     vec![
-        look.name(),
+        fields.name(),
         status.into(),
         completions.into(),
         duration.into(),
-        look.age(),
+        fields.age(),
         names,
         images,
-        look.selector("/spec/selector"),
+        fields.selector("/spec/selector"),
     ]
 }
 
-fn cron_job(look: &Look<'_>) -> Vec<Value> {
-    let [names, images] = look.containers("/spec/jobTemplate/spec/template/spec/containers");
+fn cron_job(fields: &Fields<'_>) -> Vec<Value> {
+    let [names, images] = fields.containers("/spec/jobTemplate/spec/template/spec/containers");
     vec![
-        look.name(),
-        look.text("/spec/schedule"),
-        look.or("/spec/timeZone", "<none>"),
+        fields.name(),
+        fields.text("/spec/schedule"),
+        fields.or("/spec/timeZone", "<none>"),
         // Upstream prints a word although the column type is boolean.
-        match look.at("/spec/suspend") {
+        match fields.at("/spec/suspend") {
             Value::Bool(true) => "True".into(),
             Value::Bool(false) => "False".into(),
             _ => "<unset>".into(),
         },
-        look.count("/status/active").into(),
-        look.age_of("/status/lastScheduleTime", "<none>"),
-        look.age(),
+        fields.count("/status/active").into(),
+        fields.age_of("/status/lastScheduleTime", "<none>"),
+        fields.age(),
         names,
         images,
-        look.selector("/spec/jobTemplate/spec/selector"),
+        fields.selector("/spec/jobTemplate/spec/selector"),
     ]
 }
 
-fn autoscaler(look: &Look<'_>) -> Vec<Value> {
-    let target = look.at("/spec/scaleTargetRef");
+fn autoscaler(fields: &Fields<'_>) -> Vec<Value> {
+    let target = fields.at("/spec/scaleTargetRef");
     let text = |field: &str| target[field].as_str().unwrap_or_default();
     vec![
-        look.name(),
+        fields.name(),
         format!("{}/{}", text("kind"), text("name")).into(),
-        metrics(look).into(),
-        look.or("/spec/minReplicas", "<unset>"),
-        look.number("/spec/maxReplicas").into(),
-        look.number("/status/currentReplicas").into(),
-        look.age(),
+        metrics(fields).into(),
+        fields.or("/spec/minReplicas", "<unset>"),
+        fields.number("/spec/maxReplicas").into(),
+        fields.number("/status/currentReplicas").into(),
+        fields.age(),
     ]
 }
 
@@ -300,10 +300,10 @@ fn autoscaler(look: &Look<'_>) -> Vec<Value> {
 const SHOWN_METRICS: usize = 2;
 
 /// Returns current and target values of the metrics: `cpu: 40%/80%`.
-fn metrics(look: &Look<'_>) -> String {
+fn metrics(fields: &Fields<'_>) -> String {
     let (specs, statuses) = (
-        look.list("/spec/metrics"),
-        look.list("/status/currentMetrics"),
+        fields.list("/spec/metrics"),
+        fields.list("/status/currentMetrics"),
     );
     if specs.is_empty() {
         return "<none>".to_owned();

@@ -75,7 +75,7 @@ fn new_job_selects_pods_by_its_uid() {
     );
 }
 
-/// Proves subresources/status, namespaces/bootstrap.
+/// Proves subresources/status, bootstrap/objects.
 #[test]
 fn status_of_a_new_object_is_reset() {
     let deployment = created("apps", "Deployment", json!({"status": {"replicas": 3}}));

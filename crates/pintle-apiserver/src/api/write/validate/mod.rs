@@ -11,7 +11,7 @@ use crate::{
     api::ApiError,
     meta::{self, Tree},
     patch::go_text,
-    registry::Resource,
+    registry::{Resource, crd::LazySchema},
     schema::{
         field::{FieldError, Path},
         structural::Structural,
@@ -59,7 +59,7 @@ pub(super) async fn object(
 /// Validates a custom resource. Rules over many values may take long, so they run on a thread of
 /// their own, where they do not delay other requests.
 async fn custom_object(
-    schema: &Arc<Structural>,
+    schema: &Arc<LazySchema>,
     part: Part,
     new: Value,
     old: Option<Value>,
@@ -137,7 +137,7 @@ fn nested<T>(
         let Value::Object(map) = here else {
             let place = names[..=i].join(".");
             return Err(format!(
-                ".{place} accessor error: {} is of the type {}, expected map[string]interface {{}}",
+                ".{place} accessor error: {} is of the type {}, expected map[string]interface{{}}",
                 go_text(here),
                 go_type(here)
             ));
@@ -158,7 +158,7 @@ fn nested<T>(
 }
 
 /// Names a JSON value's type as Go does.
-fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

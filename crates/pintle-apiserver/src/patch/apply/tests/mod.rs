@@ -137,7 +137,7 @@ fn dropped_field_stays_while_another_manager_owns_it() {
     assert_eq!(owned(&after, "you"), json!({"f:data": {"f:b": {}}}));
 }
 
-/// Proves apply/ownership, objects/optimistic-locking.
+/// Proves apply/ownership, objects/preconditions.
 #[test]
 fn changing_an_owned_field_conflicts_unless_forced() {
     let first = apply_map(None, json!({"a": "1", "b": "2"}), "me", false).unwrap();
@@ -272,7 +272,7 @@ fn kubectl_takes_over_client_side_applied_fields() {
     assert!(apply_map(Some(&live), json!({"a": "9"}), "other", false).is_err());
 }
 
-/// Proves apply/reset.
+/// Proves apply/managed-fields.
 #[test]
 fn empty_managed_fields_reset_but_absent_ones_do_not() {
     let reset = FieldSet::default();

@@ -1,8 +1,10 @@
 //! Rules of whole schemas: what is rejected when the CRD is written, and when an object is.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::super::Structural;
+use serde_json::{Map, Value, json};
+
+use super::super::{Node, Structural};
 
 fn check(schema: &Value) -> Vec<String> {
     match Structural::check(schema, "s", false) {
@@ -140,7 +142,7 @@ fn optional_old_self_runs_on_create() {
     assert!(validate(&schema, &spec(1), Some(&spec(0))).is_empty());
 }
 
-/// Proves cel/bounded-evaluation.
+/// Proves cel/budget.
 #[test]
 fn rules_of_an_object_share_a_budget() {
     let item = json!({ "type": "string", "maxLength": 2 });
@@ -246,4 +248,25 @@ fn null_does_not_pass_for_an_immutable_value() {
     );
     assert_eq!(schema.validate(&new, Some(&old)).len(), 1);
     assert_eq!(schema.validate(&old, Some(&new)).len(), 1);
+}
+
+/// Rules at every level of a deep and wide schema would otherwise each read everything below them.
+#[test]
+fn levels_share_the_types_below_them() {
+    let fields = (0..2_000).map(|i| (format!("f{i}"), json!({ "type": "string" })));
+    let mut schema = json!({ "type": "object", "properties": fields.collect::<Map<_, _>>() });
+    for _ in 0..40 {
+        schema = json!({ "type": "object", "properties": { "below": schema } });
+        schema["x-kubernetes-validations"] = json!([{ "rule": "has(self.below)" }]);
+    }
+    let parsed = Structural::check(&schema, "s", false).unwrap();
+    let mut node = &parsed.root;
+    while let Some(below) = node.properties.get("below") {
+        let decl = |node: &Node| node.compiled.as_ref().and_then(|rules| rules.decl.clone());
+        if let (Some(own), Some(inner)) = (decl(node), decl(below)) {
+            assert!(Arc::ptr_eq(own.property("below").unwrap(), &inner));
+        }
+        node = below;
+    }
+    assert_eq!(node.properties.len(), 2_000);
 }

@@ -1,5 +1,7 @@
 //! Which keywords a schema may use and how they may be combined.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{Schema, clauses, flag, list, map, present, properties, text};
@@ -242,13 +244,16 @@ fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::forbidden(items_at.child("nullable"), why));
     }
     if list_type == "map" {
+        let all_required: BTreeSet<&str> = list(items, "required")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         for key in keys.iter().filter_map(Value::as_str) {
             let property = map(items, "properties").and_then(|all| map(all, key));
             let Some(property) = property else { continue };
             let below = items_at.child("properties");
             let here = below.key(key);
-            let required = list(items, "required").iter().any(|name| name == key);
-            if !required && !present(property, "default") {
+            if !all_required.contains(key) && !present(property, "default") {
                 let why = "this property is in x-kubernetes-list-map-keys, \
                            so it must have a default or be a required property";
                 errors.push(FieldError::required(here.child("default"), why));
@@ -269,9 +274,16 @@ fn map_keys(
     keys_at: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
+    // Each of these errors repeats all keys, as upstream. Many keys get fewer errors.
+    const MOST_KEYS: usize = 100_000;
+    let before = errors.len();
     let below = items_at.child("properties");
-    for (i, key) in keys.iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    for key in keys {
         let name = key.as_str().unwrap_or_default();
+        if (errors.len() - before) * keys.len() > MOST_KEYS {
+            return;
+        }
         match map(items, "properties").and_then(|all| map(all, name)) {
             Some(property) if matches!(text(property, "type"), "array" | "object") => {
                 let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
@@ -285,7 +297,7 @@ fn map_keys(
                 errors.push(FieldError::invalid(keys_at, keys.to_vec(), why));
             }
         }
-        if keys[..i].contains(key) {
+        if !seen.insert(name) {
             let why = "must not contain duplicate entries";
             errors.push(FieldError::invalid(keys_at, keys.to_vec(), why));
         }

@@ -11,7 +11,7 @@ fn map_of(keys: &[&str]) -> Node {
     }
 }
 
-/// Proves errors/cel-stack.
+/// Proves errors/depth.
 #[test]
 fn map_items_are_identified_once() {
     let list: Vec<Value> = (0..5_000).map(|i| json!({ "name": i })).collect();

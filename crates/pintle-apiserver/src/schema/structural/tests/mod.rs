@@ -153,6 +153,8 @@ fn valid_values_are_accepted() {
             json!({"a": []}),
         ),
         (json!({"type": "integer", "enum": [1, 2]}), json!(2)),
+        // Upstream cuts off the fraction before it compares.
+        (json!({"type": "number", "enum": [1, 2]}), json!(2.5)),
     ];
     for (spec, value) in cases {
         assert_eq!(messages(spec, value), Vec::<String>::new());
@@ -438,4 +440,32 @@ fn embedded_resource_needs_a_type() {
     );
     let errors = schema.validate(&json!({"spec": {"pod": {"kind": "Pod"}}}), None);
     assert_eq!(errors[0].to_string(), "spec.pod.apiVersion: Required value");
+}
+
+/// Proves crd/schema.
+#[test]
+fn lengths_count_characters_and_bounds_may_be_exclusive() {
+    let text = json!({"type": "string", "maxLength": 3, "minLength": 3});
+    assert!(messages(text.clone(), json!("äöü")).is_empty());
+    assert_eq!(messages(text, json!("äö")).len(), 1);
+    let above = json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true});
+    assert!(messages(above.clone(), json!(2)).is_empty());
+    assert_eq!(
+        messages(above, json!(1)),
+        ["spec: Invalid value: 1: spec in body should be greater than 1"]
+    );
+}
+
+/// Proves crd/defaulting.
+#[test]
+fn values_of_maps_and_items_get_defaults() {
+    let below = json!({"type": "object", "properties": {"n": {"type": "integer", "default": 1}}});
+    let schema = schema(json!({"type": "object", "properties": {
+        "map": {"type": "object", "additionalProperties": below},
+        "list": {"type": "array", "items": below},
+    }}));
+    let mut object = json!({"spec": {"map": {"a": {}, "b": {"n": 2}}, "list": [{}]}});
+    assert!(schema.default(&mut object));
+    let filled = json!({"map": {"a": {"n": 1}, "b": {"n": 2}}, "list": [{"n": 1}]});
+    assert_eq!(object["spec"], filled);
 }

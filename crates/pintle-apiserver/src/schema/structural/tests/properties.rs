@@ -57,6 +57,17 @@ proptest! {
         prop_assert_eq!(once, twice);
     }
 
+    // Proves crd/pruning, crd/defaulting.
+    #[test]
+    fn settled_objects_do_not_change(object in any_json()) {
+        let schema = rich();
+        let mut changed = object.clone();
+        schema.prune(&mut changed);
+        schema.default(&mut changed);
+        prop_assert_eq!(schema.is_settled(&object), changed == object);
+        prop_assert!(schema.is_settled(&changed));
+    }
+
     // Proves crd/ratcheting.
     #[test]
     fn unchanged_object_is_always_accepted(object in any_json()) {

@@ -133,3 +133,97 @@ fn root_rules_see_the_object_name() {
         ["<nil>: Invalid value: name"]
     );
 }
+
+/// Proves errors/depth.
+#[test]
+fn rules_of_all_defaults_share_one_budget() {
+    let property = json!({"type": "object", "default": {"list": [1, 2, 3, 4]}, "properties": {
+        "list": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [
+            {"rule": "self.all(a, self.all(b, a + b != 0))"}]}}});
+    let properties: serde_json::Map<String, Value> = (0..50)
+        .map(|i| (format!("p{i}"), property.clone()))
+        .collect();
+    let schema = json!({"type": "object", "properties": properties});
+    let schema = Structural::parse(&schema).unwrap();
+    for (mut left, expected) in [(1_000, 1), (1_000_000, 0)] {
+        let mut errors = Vec::new();
+        let at = Path::At("s");
+        check_defaults(&schema.root, &at, Defaulted::Root, &mut left, &mut errors);
+        assert_eq!(errors.len(), expected, "{errors:?}");
+        let why = "running out of cost budget";
+        assert!(
+            errors.iter().all(|it| it.to_string().contains(why)),
+            "{errors:?}"
+        );
+    }
+}
+
+/// Proves crd/ratcheting.
+#[test]
+fn unchanged_values_do_not_excuse_transition_rules() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "turn": {"type": "integer", "x-kubernetes-validations": [
+            {"rule": "self > oldSelf", "message": "must grow"},
+            {"rule": "self > 5", "message": "must be large"},
+        ]},
+    }}));
+    let object = json!({"spec": {"turn": 1}});
+    assert_eq!(
+        validate(&schema, &object, Some(&object)),
+        ["spec.turn: Invalid value: 1: must grow"]
+    );
+}
+
+/// The type of an object never changes, so that an unchanged one says nothing about its rules.
+///
+/// Proves crd/ratcheting.
+#[test]
+fn rules_on_the_type_of_an_object_always_apply() {
+    let rule = json!([{"rule": "self == 'Other'", "message": "must be another"}]);
+    let of = |name: &str| {
+        let property = json!({"type": "string", "x-kubernetes-validations": rule});
+        Structural::parse(&json!({"type": "object", "properties": {name: property}})).unwrap()
+    };
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Foo", "other": "x"});
+    for (name, count) in [("kind", 1), ("apiVersion", 1), ("other", 0)] {
+        let errors = validate(&of(name), &object, Some(&object));
+        assert_eq!(errors.len(), count, "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn computed_messages_have_a_limit() {
+    let schema = schema(
+        json!({"type": "object", "properties": {"text": {"type": "string"}},
+        "x-kubernetes-validations": [{"rule": "self.text == ''", "message": "must be empty",
+            "messageExpression": "self.text"}]}),
+    );
+    let message =
+        |text: String| validate(&schema, &json!({"spec": {"text": text}}), None).remove(0);
+    let (longest, longer) = ("a".repeat(5 * 1024), "a".repeat(5 * 1024 + 1));
+    assert_eq!(
+        message(longest.clone()),
+        format!("spec: Invalid value: {longest}")
+    );
+    assert_eq!(message(longer), "spec: Invalid value: must be empty");
+    assert_eq!(message("a\nb".into()), "spec: Invalid value: must be empty");
+}
+
+/// Proves crd/rule-costs.
+#[test]
+fn rules_in_nested_lists_run_for_every_item() {
+    let check = |outer: u32, inner: u32| {
+        let item = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
+        let inner = json!({"type": "array", "maxItems": inner, "items": item});
+        let outer = json!({"type": "array", "maxItems": outer, "items": inner});
+        let schema = json!({"type": "object", "properties": {"spec": outer}});
+        Structural::check(&schema, "s", false)
+    };
+    assert!(check(1_000, 1_000).is_ok());
+    let errors = check(10_000, 1_000).unwrap_err();
+    let error = errors[0].to_string();
+    assert!(
+        error.contains("estimated rule cost exceeds budget"),
+        "{error}"
+    );
+}

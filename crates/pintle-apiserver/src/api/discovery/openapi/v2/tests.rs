@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn references_stand_for_themselves() {
+fn references_have_no_siblings() {
     let mut schema = json!({"allOf": [{"$ref": "#/components/schemas/a.B"}], "default": {},
             "x-kubernetes-patch-strategy": "retainKeys"});
     downgrade(&mut schema);

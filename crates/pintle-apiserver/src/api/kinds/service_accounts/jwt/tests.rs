@@ -7,7 +7,7 @@ fn claims() -> Value {
 }
 
 #[test]
-fn only_what_we_signed_is_ours() {
+fn only_own_signatures_verify() {
     let (ours, other) = (Key::generate().unwrap(), Key::generate().unwrap());
     let token = ours.sign(&claims()).unwrap();
     assert_eq!(ours.claims(&token, "us"), Ok(claims()));

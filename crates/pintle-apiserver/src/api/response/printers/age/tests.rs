@@ -1,7 +1,7 @@
 use super::human;
 
 #[test]
-fn spans_as_people_read_them() {
+fn durations_print_like_kubectl() {
     let cases = [
         (-5, "<invalid>"),
         (0, "0s"),

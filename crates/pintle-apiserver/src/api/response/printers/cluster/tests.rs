@@ -3,9 +3,9 @@ use serde_json::json;
 
 use super::*;
 
-fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+fn shown(cells: fn(&Fields<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
     let now = Timestamp::UNIX_EPOCH;
-    cells(&Look { object, now })[at].clone()
+    cells(&Fields { object, now })[at].clone()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn role_binding_row_shows_role_and_subjects() {
 
 #[test]
 fn policy_binding_row_shows_its_parameters() {
-    let cell = |look: &Look<'_>| vec![parameters(look)];
+    let cell = |fields: &Fields<'_>| vec![parameters(fields)];
     for (reference, text) in [
         (json!(null), "<unset>"),
         (json!({"name": "x"}), "*/x"),

@@ -3,9 +3,9 @@ use serde_json::json;
 
 use super::*;
 
-fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+fn shown(cells: fn(&Fields<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
     let now = Timestamp::UNIX_EPOCH;
-    cells(&Look { object, now })[at].clone()
+    cells(&Fields { object, now })[at].clone()
 }
 
 /// Proves wire/tables.
@@ -34,7 +34,7 @@ fn service_row_shows_external_addresses() {
 /// Proves wire/tables.
 #[test]
 fn endpoints_show_the_first_three() {
-    let cell = |look: &Look<'_>| vec![endpoints(look)];
+    let cell = |fields: &Fields<'_>| vec![endpoints(fields)];
     assert_eq!(shown(cell, &json!({}), 0), "<none>");
     let addresses = json!([{"ip": "10.0.0.1"}, {"ip": "::1"}]);
     let bare = json!({"subsets": [{"addresses": addresses}]});

@@ -3,9 +3,9 @@ use serde_json::json;
 
 use super::*;
 
-fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+fn shown(cells: fn(&Fields<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
     let now = Timestamp::UNIX_EPOCH;
-    cells(&Look { object, now })[at].clone()
+    cells(&Fields { object, now })[at].clone()
 }
 
 #[test]
@@ -45,6 +45,6 @@ fn classes_and_addresses_show_what_they_refer_to() {
     assert_eq!(shown(ingress_class, &class, 2), "P.k8s.example.com/x");
     let address = json!({"spec": {"parentRef": {"group": "", "resource": "services",
             "namespace": "default", "name": "kubernetes"}}});
-    let cell = |look: &Look<'_>| vec![parent(look)];
+    let cell = |fields: &Fields<'_>| vec![parent(fields)];
     assert_eq!(shown(cell, &address, 0), "services/default/kubernetes");
 }

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn paths_printer_columns_use() {
+fn printer_column_paths_are_supported() {
     let object = json!({"spec": {"n": 3, "list": [{"x": "a"}, {"x": "b"}]},
             "metadata": {"annotations": {"a.b/c": "d"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}});

@@ -5,7 +5,7 @@ use super::*;
 /// Returns the ready, status and restarts cells of a Pod, ten minutes into 2026.
 fn shown(object: &Value) -> [String; 3] {
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    let cells = cells(&Look { object, now });
+    let cells = cells(&Fields { object, now });
     [1, 2, 3].map(|at| cells[at].as_str().unwrap_or_default().to_owned())
 }
 

@@ -9,7 +9,7 @@ fn claim_row_shows_capacity_once_bound() {
             "accessModes": ["ReadOnlyMany", "ReadWriteOnce"]});
     let mut object = json!({"spec": {"storageClassName": "fast"}, "status": status});
     let now = Timestamp::UNIX_EPOCH;
-    let shown = |object: &Value, at: usize| claim(&Look { object, now })[at].clone();
+    let shown = |object: &Value, at: usize| claim(&Fields { object, now })[at].clone();
     assert_eq!(shown(&object, 3), "");
     object["spec"]["volumeName"] = "pv".into();
     assert_eq!(shown(&object, 3), "1Gi");

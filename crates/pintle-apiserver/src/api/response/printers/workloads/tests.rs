@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 
-fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+fn shown(cells: fn(&Fields<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    cells(&Look { object, now })[at].clone()
+    cells(&Fields { object, now })[at].clone()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn revision_row_shows_its_controller() {
             "uid": "u", "controller": true});
     let owned = json!({"metadata": {"ownerReferences": [owner]}});
     let now = Timestamp::UNIX_EPOCH;
-    let of = |object: &Value| controller(&Look { object, now });
+    let of = |object: &Value| controller(&Fields { object, now });
     assert_eq!(of(&owned), "statefulset.apps/db");
     assert_eq!(of(&json!({})), "<none>");
 }

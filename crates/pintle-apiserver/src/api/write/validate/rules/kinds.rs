@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::{
     Errors, IMMUTABLE, absent, blank, entries, items, non_negative, pods, require, subdomain, text,
 };
-use crate::schema::field::{FieldError, Path};
+use crate::{
+    quota::amounts,
+    schema::field::{FieldError, Path},
+};
 
 /// The maximum size of the data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
@@ -291,12 +294,39 @@ pub(super) fn immutable_data(new: &Value, old: &Value, fields: &[&str], errors: 
 }
 
 pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
+    const LEGACY: &str = "volume.beta.kubernetes.io/storage-class";
+    let class = |claim: &Value| {
+        claim["spec"]["storageClassName"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let legacy = |claim: &Value| {
+        let annotation = claim["metadata"]["annotations"][LEGACY].as_str();
+        annotation.map(str::to_owned)
+    };
+    // A claim without a class may get one, for example when a default class appears, but not another
+    // one than its annotation names. The annotation may go when the field says the same.
+    let gets_class = class(old).is_none()
+        && class(new).is_some()
+        && (legacy(old).is_none() || legacy(old) == class(new));
+    let replaced = gets_class && legacy(new).is_none();
+    if legacy(new) != legacy(old) && !replaced {
+        let field = format!("metadata.annotations.{LEGACY}");
+        let value = legacy(new).unwrap_or_default();
+        errors.push(FieldError::invalid(field, value, IMMUTABLE));
+    }
+    let bound = new["status"]["phase"] == "Bound";
     let frozen = |object: &Value| {
         let mut spec = object["spec"].clone();
-        if let Some(resources) = spec.get_mut("resources") {
-            blank(resources, "requests");
+        if bound {
+            if let Some(requests) = spec.pointer_mut("/resources/requests") {
+                blank(requests, "storage");
+            }
+            blank(&mut spec, "volumeAttributesClassName");
         }
-        blank(&mut spec, "volumeAttributesClassName");
+        if gets_class {
+            blank(&mut spec, "storageClassName");
+        }
         // The volume name may be set once, when the claim is bound.
         if absent(&old["spec"]["volumeName"]) {
             blank(&mut spec, "volumeName");
@@ -307,5 +337,19 @@ pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
         let why = "spec is immutable after creation except resources.requests and \
                    volumeAttributesClassName for bound claims";
         errors.push(FieldError::forbidden("spec", why));
+    }
+    let storage = |list: &Value| amounts(list).get("storage").cloned();
+    let requested = |claim: &Value| storage(&claim["spec"]["resources"]["requests"]);
+    // A request may shrink again after an expansion that failed, but not below what there is.
+    if requested(new) < requested(old) && requested(new) <= storage(&old["status"]["capacity"]) {
+        let why = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden(
+            "spec.resources.requests.storage",
+            why,
+        ));
+    }
+    let mode = |claim: &Value| claim["spec"]["volumeMode"].clone();
+    if mode(new) != mode(old) {
+        errors.push(FieldError::invalid("volumeMode", mode(new), IMMUTABLE));
     }
 }

@@ -189,6 +189,10 @@ pub(crate) fn find(group: &str, kind: &str) -> Rules {
             },
             ..NONE
         },
+        ("resource.k8s.io", "ResourceClaim") => Rules {
+            update: |new, old, errors| kinds::immutable("spec", new, old, errors),
+            ..NONE
+        },
         ("", "PersistentVolumeClaim") => Rules {
             object: |object, errors| kinds::claim(&object["spec"], &SPEC, errors),
             update: kinds::claim_change,

@@ -100,10 +100,13 @@ fn part(value: &Value, at: &Path<'_>, errors: &mut Errors) {
 }
 
 fn at_most_all(value: &Value, at: &Path<'_>, errors: &mut Errors) {
-    let percent = value
-        .as_str()
-        .and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
-    if percent.is_some_and(|percent| percent > 100) {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%'));
+    // Digits that do not fit are more than 100, too.
+    let exceeds = |percent: &str| {
+        let is_number = !percent.is_empty() && percent.bytes().all(|b| b.is_ascii_digit());
+        is_number && percent.parse::<u64>().map_or(true, |percent| percent > 100)
+    };
+    if percent.is_some_and(exceeds) {
         errors.push(FieldError::invalid(
             at,
             value.clone(),
@@ -231,17 +234,42 @@ pub(super) fn daemon_set(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     selected(spec, "daemonset", at, errors);
     template(spec, "DaemonSet", at, errors);
     non_negative(spec, "minReadySeconds", at, errors);
-    let strategy = text(&spec["updateStrategy"], "type");
-    let known = ["RollingUpdate", "OnDelete"];
-    if !known.contains(&strategy) {
-        let found = json!({ "Type": strategy, "RollingUpdate": null });
-        errors.push(FieldError::not_supported(
-            at.child("updateStrategy"),
-            found,
-            &known,
-        ));
+    let here = at.child("updateStrategy");
+    let strategy = &spec["updateStrategy"];
+    match text(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let below = here.child("rollingUpdate");
+            daemon_set_limits(&strategy["rollingUpdate"], &below, errors);
+        }
+        other => {
+            let found = json!({ "Type": other, "RollingUpdate": null });
+            let known = ["RollingUpdate", "OnDelete"];
+            errors.push(FieldError::not_supported(here, found, &known));
+        }
     }
     non_negative(spec, "revisionHistoryLimit", at, errors);
+}
+
+/// Validates the limits of a rolling update: exactly one of them is not zero.
+fn daemon_set_limits(rolling: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
+    let (unavailable_at, surge_at) = (at.child("maxUnavailable"), at.child("maxSurge"));
+    part(unavailable, &unavailable_at, errors);
+    part(surge, &surge_at, errors);
+    at_most_all(unavailable, &unavailable_at, errors);
+    at_most_all(surge, &surge_at, errors);
+    match (is_zero(unavailable), is_zero(surge)) {
+        (false, false) => {
+            let why = "may not be set when maxUnavailable is non-zero";
+            errors.push(FieldError::invalid(surge_at, surge.clone(), why));
+        }
+        (true, true) => {
+            let why = "cannot be 0 when maxSurge is 0";
+            errors.push(FieldError::required(unavailable_at, why));
+        }
+        _ => {}
+    }
 }
 
 pub(super) fn job(spec: &Value, at: &Path<'_>, own: bool, errors: &mut Errors) {

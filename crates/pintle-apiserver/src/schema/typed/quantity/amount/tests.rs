@@ -16,7 +16,7 @@ fn sums_are_canonical() {
         ("1Gi", "1", "1073741825"),
         ("100Mi", "0", "100Mi"),
     ] {
-        assert_eq!(amount(a).plus(amount(b)).to_string(), sum, "{a} + {b}");
+        assert_eq!(amount(a).plus(&amount(b)).to_string(), sum, "{a} + {b}");
     }
     assert_eq!(Amount::of(3).to_string(), "3");
     assert_eq!(amount("-2").to_string(), "-2");
@@ -24,8 +24,8 @@ fn sums_are_canonical() {
 
 #[test]
 fn differences_are_never_negative() {
-    assert_eq!(amount("3").minus(amount("1")), amount("2"));
-    assert_eq!(amount("1").minus(amount("3")), Amount::ZERO);
+    assert_eq!(amount("3").minus(&amount("1")), amount("2"));
+    assert_eq!(amount("1").minus(&amount("3")), Amount::default());
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn fractions_round_up() {
 fn order_ignores_the_format() {
     assert!(amount("1Ki") > amount("1k"));
     assert_eq!(amount("1024"), amount("1Ki"));
-    assert_eq!(amount("2").ratio(amount("500m")), Some(4.0));
-    assert_eq!(amount("2").ratio(Amount::ZERO), None);
+    assert_eq!(amount("2").ratio(&amount("500m")), Some(4.0));
+    assert_eq!(amount("2").ratio(&Amount::default()), None);
 }
 
 #[test]
-fn what_is_no_quantity_does_not_parse() {
+fn invalid_quantity_does_not_parse() {
     for text in ["", "x", "1Xi", "--1", "1.2.3"] {
         assert!(Amount::parse(text).is_none(), "{text}");
     }

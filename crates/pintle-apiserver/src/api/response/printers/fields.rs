@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::age;
 
 /// An object and the time at which it is printed.
-pub(super) struct Look<'a> {
+pub(super) struct Fields<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
 }
 
-impl Look<'_> {
+impl Fields<'_> {
     pub(super) fn at(&self, path: &str) -> &Value {
         self.object.pointer(path).unwrap_or(&Value::Null)
     }

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::Converted;
 use crate::{
-    api::{Api, ApiError},
-    meta::{self, Tree, names::label_value, names::qualified_name},
+    api::{Api, ApiError, write::validate::go_type},
+    meta::{self, Tree},
+    schema::field::aggregate,
     webhook::{CONVERSION_TIMEOUT, ClientConfig, Sent},
 };
 
@@ -200,9 +201,12 @@ fn accept(original: &Tree, converted: Value, to: &str, kind: &str) -> Result<Tre
 
 fn restored(original: &Tree, returned: Option<&Value>) -> Result<Tree, String> {
     let returned = returned.ok_or("missing metadata in converted object")?;
-    let returned = returned
-        .as_object()
-        .ok_or("invalid metadata in converted object")?;
+    let Some(returned) = returned.as_object() else {
+        let found = go_type(returned);
+        return Err(format!(
+            "invalid metadata of type {found} in converted object"
+        ));
+    };
     let mut metadata = match original.get("metadata") {
         Some(Value::Object(metadata)) => metadata.clone(),
         _ => Tree::new(),
@@ -214,25 +218,30 @@ fn restored(original: &Tree, returned: Option<&Value>) -> Result<Tree, String> {
                 continue;
             }
             Some(Value::Object(new)) => new,
-            Some(_) => return Err(format!("invalid metadata.{field} in converted object")),
-        };
-        for (name, value) in new {
-            let Some(value) = value.as_str() else {
+            Some(other) => {
+                let found = go_type(other);
                 return Err(format!(
-                    "metadata.{field}[{name}] must be a string in converted object"
+                    "invalid metadata.{field} of type {found} in converted object"
                 ));
-            };
-            // The prefix of an annotation may have upper case letters.
-            let mut problems = match field {
-                "labels" => qualified_name(name),
-                _ => qualified_name(&name.to_lowercase()),
-            };
-            if field == "labels" {
-                problems.extend(label_value(value));
             }
-            if let Some(why) = problems.first() {
-                return Err(format!("metadata.{field}: Invalid value: {name:?}: {why}"));
-            }
+        };
+        if let Some((name, value)) = new.iter().find(|(_, value)| !value.is_string()) {
+            let found = go_type(value);
+            return Err(format!(
+                "metadata.{field}[{name}] must be a string, but is {found} in converted object"
+            ));
+        }
+        // What the conversion leaves alone is not checked again.
+        if metadata.get(field).and_then(Value::as_object) == Some(new) {
+            continue;
+        }
+        // Upstream names the annotations' field in the singular here.
+        let errors = match field {
+            "labels" => meta::check_labels(new, "metadata.labels"),
+            _ => meta::check_annotations(new, "metadata.annotation"),
+        };
+        if !errors.is_empty() {
+            return Err(aggregate(&errors));
         }
         metadata.insert(field.to_owned(), Value::Object(new.clone()));
     }

@@ -1,5 +1,7 @@
 //! Quotas and limits: what admission refuses, charges and sets.
 
+mod limit_ranges;
+
 use std::sync::Arc;
 
 use crate::support::*;
@@ -7,38 +9,7 @@ use pintle_apiserver::ApiServer;
 use serde_json::{Value, json};
 
 const V1: &str = "/api/v1/namespaces/default";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const RANGES: &str = "/api/v1/namespaces/default/limitranges";
-
-fn pod(name: &str, resources: &Value) -> Value {
-    json!({"metadata": {"name": name},
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}})
-}
-
-async fn created(http: &Http, path: &str, object: &Value) -> Value {
-    let (code, created) = http.post(path, object).await;
-    assert_eq!(code, 201, "{created}");
-    created
-}
-
-/// Creates a quota as if a controller had counted that nothing is used.
-async fn quota(http: &Http, name: &str, spec: &Value) {
-    created(
-        http,
-        QUOTAS,
-        &json!({"metadata": {"name": name}, "spec": spec}),
-    )
-    .await;
-    let hard = spec["hard"].as_object().unwrap();
-    let none: serde_json::Map<String, Value> =
-        hard.keys().map(|name| (name.clone(), "0".into())).collect();
-    let status = json!({"status": {"hard": hard, "used": none}});
-    let (code, status) = http
-        .merge(&format!("{QUOTAS}/{name}/status"), &status)
-        .await;
-    assert_eq!(code, 200, "{status}");
-}
 
 async fn used(http: &Http, name: &str) -> Value {
     let (_, quota) = http.get(&format!("{QUOTAS}/{name}")).await;
@@ -178,7 +149,7 @@ async fn pods_are_charged_for_requests_and_limits() {
     let hard = json!({"hard": {"pods": "5", "requests.cpu": "1", "limits.memory": "1Gi",
         "requests.example.com/gpu": "1"}});
     quota(&http, "q", &hard).await;
-    let (code, status) = http.post(PODS, &pod("p", &json!({}))).await;
+    let (code, status) = http.post(PODS, &pod_with("p", &json!({}))).await;
     assert_eq!(
         (code, message(&status)),
         (
@@ -188,13 +159,13 @@ async fn pods_are_charged_for_requests_and_limits() {
     );
     let resources = json!({"requests": {"cpu": "600m", "memory": "1Mi"},
         "limits": {"memory": "512Mi", "cpu": "2"}});
-    created(&http, PODS, &pod("a", &resources)).await;
+    created(&http, PODS, &pod_with("a", &resources)).await;
     assert_eq!(
         used(&http, "q").await,
         json!({"pods": "1", "requests.cpu": "600m", "limits.memory": "512Mi",
             "requests.example.com/gpu": "0"})
     );
-    let (code, status) = http.post(PODS, &pod("b", &resources)).await;
+    let (code, status) = http.post(PODS, &pod_with("b", &resources)).await;
     assert_eq!(
         (code, message(&status)),
         (
@@ -233,18 +204,18 @@ async fn scopes_select_the_pods_that_count() {
     )
     .await;
     let some = json!({"requests": {"cpu": "1"}});
-    created(&http, PODS, &pod("plain", &some)).await;
+    created(&http, PODS, &pod_with("plain", &some)).await;
     for name in ["best", "short", "high"] {
         assert_eq!(used(&http, name).await, json!({"pods": "0"}), "{name}");
     }
-    created(&http, PODS, &pod("best", &json!({}))).await;
+    created(&http, PODS, &pod_with("best", &json!({}))).await;
     assert_eq!(used(&http, "best").await, json!({"pods": "1"}));
-    assert_eq!(http.post(PODS, &pod("more", &json!({}))).await.0, 403);
-    let mut short = pod("short", &some);
+    assert_eq!(http.post(PODS, &pod_with("more", &json!({}))).await.0, 403);
+    let mut short = pod_with("short", &some);
     short["spec"]["activeDeadlineSeconds"] = 60.into();
     created(&http, PODS, &short).await;
     assert_eq!(used(&http, "short").await, json!({"pods": "1"}));
-    let mut high = pod("high", &some);
+    let mut high = pod_with("high", &some);
     high["spec"]["priorityClassName"] = "high".into();
     created(&http, PODS, &high).await;
     assert_eq!(used(&http, "high").await, json!({"pods": "1"}));
@@ -313,87 +284,6 @@ async fn services_and_claims_are_charged_by_their_spec() {
     assert_eq!(usage["requests.storage"], "4Gi");
 }
 
-/// Proves quota/limit-ranges.
-#[tokio::test]
-async fn limit_range_sets_defaults() {
-    let server = server();
-    let http = http(&server);
-    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container",
-        "default": {"cpu": "500m", "memory": "256Mi"}, "defaultRequest": {"cpu": "100m"}}]}});
-    created(&http, RANGES, &range).await;
-    let pod = created(
-        &http,
-        PODS,
-        &pod("p", &json!({"limits": {"memory": "1Gi"}})),
-    )
-    .await;
-    assert_eq!(
-        pod["spec"]["containers"][0]["resources"],
-        json!({"limits": {"cpu": "500m", "memory": "1Gi"},
-            "requests": {"cpu": "100m", "memory": "1Gi"}})
-    );
-    assert_eq!(
-        pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
-        "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
-    );
-    assert_eq!(pod["status"]["qosClass"], "Burstable");
-}
-
-/// Proves quota/limit-ranges.
-#[tokio::test]
-async fn limit_range_refuses_what_is_outside() {
-    let server = server();
-    let http = http(&server);
-    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
-        {"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"},
-            "maxLimitRequestRatio": {"cpu": "2"}, "default": {"cpu": "1"},
-            "defaultRequest": {"cpu": "500m"}},
-        {"type": "Pod", "max": {"cpu": "1500m"}},
-        {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}},
-    ]}});
-    created(&http, RANGES, &range).await;
-    let cpu = |request: &str, limit: &str| json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
-    for (resources, why) in [
-        (
-            cpu("50m", "100m"),
-            "minimum cpu usage per Container is 100m, but request is 50m",
-        ),
-        (
-            cpu("1", "2"),
-            "[maximum cpu usage per Container is 1, but limit is 2, maximum cpu usage per Pod is 1500m, but limit is 2]",
-        ),
-        (
-            cpu("100m", "300m"),
-            "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
-        ),
-    ] {
-        let (code, status) = http.post(PODS, &pod("p", &resources)).await;
-        assert_eq!(code, 403, "{status}");
-        assert_eq!(message(&status), format!("pods \"p\" is forbidden: {why}"));
-    }
-    let mut two = pod("p", &cpu("500m", "1"));
-    let one = two["spec"]["containers"][0].clone();
-    two["spec"]["containers"].as_array_mut().unwrap().push(one);
-    two["spec"]["containers"][1]["name"] = "d".into();
-    let (_, status) = http.post(PODS, &two).await;
-    assert_eq!(
-        message(&status),
-        "pods \"p\" is forbidden: maximum cpu usage per Pod is 1500m, but limit is 2"
-    );
-    created(&http, PODS, &pod("p", &json!({}))).await;
-    let claims = format!("{V1}/persistentvolumeclaims");
-    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "3Gi"}}}});
-    let (code, status) = http.post(&claims, &claim).await;
-    assert_eq!(
-        (code, message(&status)),
-        (
-            403,
-            "persistentvolumeclaims \"c\" is forbidden: maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"
-        )
-    );
-}
-
 /// Proves quota/enforced.
 #[tokio::test]
 async fn quantities_with_many_digits_are_charged() {
@@ -422,44 +312,16 @@ async fn quantities_with_many_digits_are_charged() {
     created(&http, &claims, &claim("1073741824.00000000000000000000")).await;
     assert_eq!(used(&http, "q").await["requests.storage"], "1073741824");
     let small = json!({"requests": {"cpu": "0.1000000000000000000", "ephemeral-storage": "1"}});
-    created(&http, PODS, &pod("p", &small)).await;
+    created(&http, PODS, &pod_with("p", &small)).await;
     assert_eq!(used(&http, "q").await["requests.cpu"], "100m");
     let large = json!({"requests": {"cpu": "1m", "ephemeral-storage": "10000000000000000000"}});
-    assert_eq!(http.post(PODS, &pod("q", &large)).await.0, 403);
+    assert_eq!(http.post(PODS, &pod_with("q", &large)).await.0, 403);
     // A limit with as many digits is one, too.
     let hard = json!({"requests.storage": "10000000000000000000"});
     quota(&http, "large", &json!({"hard": hard})).await;
     let mut small = claim("1Gi");
     small["metadata"]["name"] = "d".into();
     created(&http, &claims, &small).await;
-}
-
-/// Proves quota/limit-ranges.
-#[tokio::test]
-async fn limit_range_ignores_the_overhead_of_a_runtime() {
-    let server = server();
-    let http = http(&server);
-    let class = json!({"metadata": {"name": "vm"}, "handler": "vm",
-        "overhead": {"podFixed": {"cpu": "250m"}}});
-    created(&http, "/apis/node.k8s.io/v1/runtimeclasses", &class).await;
-    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
-        {"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "1"}}]}});
-    created(&http, RANGES, &range).await;
-    let cpu = |amount: &str| {
-        let mut pod = pod(
-            "p",
-            &json!({"requests": {"cpu": amount}, "limits": {"cpu": "1"}}),
-        );
-        pod["spec"]["runtimeClassName"] = "vm".into();
-        pod
-    };
-    let (code, status) = http.post(PODS, &cpu("800m")).await;
-    assert_eq!(code, 403, "{status}");
-    assert_eq!(
-        message(&status),
-        "pods \"p\" is forbidden: minimum cpu usage per Pod is 1, but request is 800m"
-    );
-    created(&http, PODS, &cpu("1")).await;
 }
 
 /// Proves quota/enforced.
@@ -516,7 +378,7 @@ async fn pods_are_charged_for_what_they_still_hold() {
     )
     .await;
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}, "limits": {"cpu": amount}});
-    created(&http, PODS, &pod("p", &cpu("2"))).await;
+    created(&http, PODS, &pod_with("p", &cpu("2"))).await;
     let running = json!({"status": {"phase": "Running", "containerStatuses": [{"name": "c",
         "image": "x", "imageID": "", "ready": true, "restartCount": 0,
         "resources": cpu("2"), "allocatedResources": {"cpu": "2"}}]}});

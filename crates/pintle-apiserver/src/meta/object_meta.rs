@@ -63,53 +63,47 @@ pub(crate) fn check(
             ));
         }
     }
-    check_labels(metadata, &mut errors);
-    check_annotations(metadata, &mut errors);
+    if let Some(Value::Object(labels)) = metadata.get("labels") {
+        errors.extend(check_labels(labels, "metadata.labels"));
+    }
+    if let Some(Value::Object(annotations)) = metadata.get("annotations") {
+        errors.extend(check_annotations(annotations, "metadata.annotations"));
+    }
     check_finalizers(metadata, builtin, &mut errors);
     check_owners(metadata, &mut errors);
     errors
 }
 
-fn check_labels(metadata: &Tree, errors: &mut Vec<FieldError>) {
-    let Some(Value::Object(labels)) = metadata.get("labels") else {
-        return;
-    };
+/// Validates labels. `field` is the path in errors.
+pub(crate) fn check_labels(labels: &Tree, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     for (key, value) in labels {
         for problem in names::qualified_name(key) {
-            errors.push(FieldError::invalid(
-                "metadata.labels",
-                key.as_str(),
-                problem,
-            ));
+            errors.push(FieldError::invalid(field, key.as_str(), problem));
         }
         let value = value.as_str().unwrap_or_default();
         for problem in names::label_value(value) {
-            errors.push(FieldError::invalid("metadata.labels", value, problem));
+            errors.push(FieldError::invalid(field, value, problem));
         }
     }
+    errors
 }
 
-fn check_annotations(metadata: &Tree, errors: &mut Vec<FieldError>) {
-    let Some(Value::Object(annotations)) = metadata.get("annotations") else {
-        return;
-    };
+/// Validates annotations. `field` is the path in errors.
+pub(crate) fn check_annotations(annotations: &Tree, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in annotations {
         size += key.len() + value.as_str().map_or(0, str::len);
+        // The prefix of an annotation may have upper case letters.
         for problem in names::qualified_name(&key.to_lowercase()) {
-            errors.push(FieldError::invalid(
-                "metadata.annotations",
-                key.as_str(),
-                problem,
-            ));
+            errors.push(FieldError::invalid(field, key.as_str(), problem));
         }
     }
     if i64::try_from(size).unwrap_or(i64::MAX) > MOST_ANNOTATIONS {
-        errors.push(FieldError::too_long(
-            "metadata.annotations",
-            MOST_ANNOTATIONS,
-        ));
+        errors.push(FieldError::too_long(field, MOST_ANNOTATIONS));
     }
+    errors
 }
 
 /// Returns warnings about new finalizers of a custom object whose names other writers may use too.

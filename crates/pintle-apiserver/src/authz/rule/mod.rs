@@ -1,9 +1,12 @@
 //! One rule of a role: which verbs on which resources or paths.
 
+mod cover;
+
 use std::{borrow::Cow, fmt};
 
 use serde_json::{Value, json};
 
+pub(crate) use self::cover::{Cover, Effort};
 use super::access::{Access, Resource, What};
 
 const ALL: &str = "*";
@@ -128,27 +131,6 @@ impl Rule {
             }));
         }
         parts
-    }
-
-    /// Returns true if the rule grants everything that `part`, one of [`split`](Self::split), grants.
-    pub(crate) fn covers(&self, part: &Self) -> bool {
-        let all = |own: &[String], wanted: &[String]| wanted.iter().all(|text| has(own, text));
-        all(&self.verbs, &part.verbs)
-            && all(&self.groups, &part.groups)
-            && part.resources.iter().all(|wanted| {
-                has(&self.resources, wanted)
-                    || wanted.split_once('/').is_some_and(|(_, sub)| {
-                        self.resources
-                            .iter()
-                            .any(|own| own.strip_prefix("*/") == Some(sub))
-                    })
-            })
-            && part
-                .urls
-                .iter()
-                .all(|wanted| self.urls.iter().any(|own| url_covers(own, wanted)))
-            && (self.names.is_empty()
-                || (!part.names.is_empty() && part.names.iter().all(|n| self.names.contains(n))))
     }
 
     /// Returns the rule as a rules review shows a resource rule.

@@ -12,7 +12,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use pintle_cel::{Decl, Env, EvalError, Program, Type, Value as Cel};
+use pintle_cel::{Decl, Decls, Env, EvalError, Program, Type, Value as Cel};
 use serde_json::{Map, Value};
 
 pub(super) use self::{
@@ -26,7 +26,7 @@ use crate::schema::field::{FieldError, Path, Reason};
 const PER_CALL_LIMIT: u64 = 1_000_000;
 
 /// The most that all rules of an object may cost together.
-const OBJECT_BUDGET: u64 = 10_000_000;
+pub(super) const OBJECT_BUDGET: u64 = 10_000_000;
 
 /// The longest message that an expression may compute, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -54,12 +54,17 @@ struct Rule {
 
 impl Rules {
     /// Compiles the rules of a schema. Returns `None` if it has none.
-    pub(super) fn of(schema: &Map<String, Value>, node: &Node, root: bool) -> Option<Self> {
+    pub(super) fn of<'a>(
+        schema: &'a Map<String, Value>,
+        node: &Node,
+        root: bool,
+        decls: &mut Decls<'a>,
+    ) -> Option<Self> {
         let rules = schema.get("x-kubernetes-validations")?.as_array()?;
         if rules.is_empty() {
             return None;
         }
-        let decl = Decl::from_schema(&Value::Object(schema.clone()), root || node.embedded);
+        let decl = decls.of(schema, root || node.embedded);
         let compiled = rules
             .iter()
             .map(|rule| Rule::compile(rule, decl.as_ref(), node));
@@ -192,8 +197,20 @@ pub(super) fn validate(
     schema: &Node,
     at: &Path<'_>,
 ) -> Vec<FieldError> {
+    let mut left = OBJECT_BUDGET;
+    validate_within(value, old, schema, at, &mut left)
+}
+
+/// Like [`validate`], with what is left of a budget.
+pub(super) fn validate_within(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Node,
+    at: &Path<'_>,
+    left: &mut u64,
+) -> Vec<FieldError> {
     let mut evaluation = Evaluation {
-        left: OBJECT_BUDGET,
+        left: *left,
         errors: Vec::new(),
     };
     let correlation = Correlation {
@@ -201,7 +218,8 @@ pub(super) fn validate(
         parent: None,
     };
     // Running out of budget is reported where it happens, and ends the walk.
-    let _ = evaluation.walk(value, old, schema, at, correlation);
+    let walked = evaluation.walk(value, old, schema, at, correlation);
+    *left = walked.map_or(0, |()| evaluation.left);
     evaluation.errors
 }
 

@@ -71,7 +71,7 @@ impl Converters {
         }
     }
 
-    /// What a webhook is called at has changed, so what it converted before does not count.
+    /// Invalidates cached conversions, because a webhook's address has changed.
     pub(crate) fn rerouted(&self) {
         self.0.write().generation += 1;
     }
@@ -149,24 +149,9 @@ impl Resource {
 
     /// Drops what the schema of a version does not know, as upstream does after a conversion.
     pub(crate) fn pruned(&self, api_version: &str, tree: Tree) -> Tree {
-        let Some(custom) = &self.custom else {
-            return tree;
-        };
-        let mut others = custom.others.iter();
-        let schema = if api_version == self.api_version() {
-            Some(&custom.schema)
-        } else {
-            others
-                .find(|(other, _)| other == api_version)
-                .map(|(_, schema)| schema)
-        };
-        let mut value = Value::Object(tree);
-        if let Some(schema) = schema {
-            schema.prune(&mut value);
-        }
-        match value {
-            Value::Object(tree) => tree,
-            _ => Tree::new(),
+        match self.schema_of(api_version) {
+            Some(schema) => schema.pruned(tree),
+            None => tree,
         }
     }
 }
@@ -247,7 +232,7 @@ impl Api {
                 (from, resource.stored_tree(object))
             });
             let trees = self.convert(converted, trees.collect(), &to).await?;
-            // What is cached now need not be asked again if a later batch fails.
+            // Cache each batch, so that a later failure does not convert it again.
             for ((i, object), tree) in batch.iter().zip(trees) {
                 let content = resource.encode_shown(resource.pruned(&to, tree));
                 let new = Arc::new(Object {

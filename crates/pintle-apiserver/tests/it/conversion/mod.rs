@@ -2,16 +2,19 @@
 
 mod managers;
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use pintle_apiserver::{ApiServer, ConversionRequest, WebhookRegistration};
 use serde_json::{Value, json};
 
 use crate::support::{
-    DEFINITIONS, http, server,
+    DEFINITIONS, QUOTAS, http, quota, server,
     webhooks::{WebhookServer, answer},
 };
 
@@ -272,7 +275,7 @@ type Lie = fn(Vec<Value>) -> Result<Vec<Value>, String>;
 
 /// Proves conversion/errors.
 #[tokio::test(start_paused = true)]
-async fn bad_conversion_is_an_error_in_the_words_of_kubernetes() {
+async fn invalid_conversion_gets_upstream_error() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &definition(&nowhere())).await;
@@ -310,7 +313,8 @@ async fn bad_conversion_is_an_error_in_the_words_of_kubernetes() {
                 objects[0]["metadata"]["labels"] = json!({"x": 1});
                 Ok(objects)
             },
-            "returned invalid metadata: metadata.labels[x] must be a string in converted object",
+            "returned invalid metadata: metadata.labels[x] must be a string, but is int64 in \
+             converted object",
         ),
         (|_| panic!("oops"), "failed: the webhook panicked"),
     ];
@@ -345,7 +349,7 @@ async fn bad_conversion_is_an_error_in_the_words_of_kubernetes() {
     assert!(watch.next().await.is_none());
 }
 
-/// Proves conversion/https.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn webhook_converts_over_https() {
     let webhook = WebhookServer::start(&["127.0.0.1"], |_, asked| {
@@ -374,7 +378,7 @@ async fn webhook_converts_over_https() {
     assert_eq!(table["spec"]["host"], "h");
 }
 
-/// Proves conversion/validation.
+/// Proves admission/configuration.
 #[tokio::test(start_paused = true)]
 async fn incomplete_conversion_is_refused() {
     let server = server();
@@ -392,4 +396,32 @@ async fn incomplete_conversion_is_refused() {
              least one of v1, v1beta1",
         ]
     );
+}
+
+/// Proves quota/enforced.
+#[tokio::test(start_paused = true)]
+async fn quota_is_charged_once_the_object_is_converted() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &definition(&nowhere())).await;
+    let _converter = server.register_converter("hosts.example.com", |request| async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(all(request))
+    });
+    let limit = "count/hosts.example.com";
+    quota(&http, "q", &json!({"hard": {limit: "1"}})).await;
+    let used = async || {
+        let (_, quota) = http.get(&format!("{QUOTAS}/q")).await;
+        quota["status"]["used"][limit].clone()
+    };
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        (used().await, http.post(V2, &v2("b", "h", 2)).await)
+    };
+    let first = v2("a", "h", 1);
+    let (first, (meanwhile, second)) = tokio::join!(http.post(V2, &first), later);
+    assert_eq!(meanwhile, "0", "a controller would not find the object");
+    assert_eq!(first.0, 201, "{}", first.1);
+    assert_eq!(second.0, 403, "{}", second.1);
+    assert_eq!(used().await, "1");
 }

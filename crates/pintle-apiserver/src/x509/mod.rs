@@ -1,8 +1,10 @@
 //! Certificates and certificate signing requests: as much of PEM, DER and X.509 as a server needs.
 //!
 //! TLS verifies certificates with rustls. This module reads what rustls does not show: subjects, and
-//! the signing requests of `certificates.k8s.io`. Whatever it does not understand is an error, never
+//! the signing requests of `certificates.k8s.io`. Anything it does not understand is an error, never
 //! an absent value.
+
+mod certificate;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
@@ -150,12 +152,37 @@ pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
         if block.has_headers {
             return Err("no PEM block headers are permitted".to_owned());
         }
-        certificate_subject(&block.der).ok_or("x509: malformed certificate")?;
+        if block.der.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+        }
+        certificate::check_all(&block.der)?;
     }
     if blocks.is_empty() {
         return Err("must contain at least one CERTIFICATE PEM block".to_owned());
     }
     Ok(())
+}
+
+/// Checks that a PEM file holds a certificate that can be trusted, as client-go does: other blocks are
+/// skipped, unless there is nothing else.
+pub(crate) fn check_authorities(pem: &[u8]) -> Result<(), String> {
+    let blocks = blocks(pem);
+    let is_certificate = |block: &&Block| block.label == "CERTIFICATE" && !block.has_headers;
+    let checks = blocks.iter().filter(is_certificate);
+    let checks: Vec<_> = checks
+        .map(|block| certificate::check_all(&block.der))
+        .collect();
+    if checks.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let why = if let Some(Err(why)) = checks.first() {
+        format!("failed to parse certificate: {why}")
+    } else if blocks.is_empty() || !pem.trim_ascii_end().ends_with(b"-----") {
+        "unable to parse bytes as PEM block".to_owned()
+    } else {
+        "no valid certificate authority data seen".to_owned()
+    };
+    Err(format!("unable to load root certificates: {why}"))
 }
 
 /// Returns the subject of a certificate, or `None` if it is malformed.
@@ -242,18 +269,22 @@ fn expect(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Splits off the first DER element: its tag, its content, and the rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
+    if tag & 0x1f == 0x1f {
+        return None;
+    }
     let (&length, rest) = rest.split_first()?;
     let (length, rest) = if length < 0x80 {
         (usize::from(length), rest)
     } else {
         let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-        if bytes.len() > 4 {
+        if bytes.len() > 4 || bytes.first() == Some(&0) {
             return None;
         }
         let length = bytes
             .iter()
             .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-        (length, rest)
+        // DER has one encoding of a length, the shortest.
+        (length >= 0x80).then_some((length, rest))?
     };
     let (content, rest) = rest.split_at_checked(length)?;
     Some((tag, content, rest))

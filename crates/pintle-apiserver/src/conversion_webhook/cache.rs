@@ -1,4 +1,4 @@
-//! Objects that were converted lately.
+//! A cache of recently converted objects.
 
 use std::{
     collections::{BTreeMap, VecDeque},
