@@ -27,7 +27,8 @@ pub(crate) fn message(error: &kube::Error) -> String {
     }
 }
 
-/// The index of Pods and `ReplicaSet`s by the UID of their controller, and of orphans by namespace.
+/// The index of Pods, Jobs, `ReplicaSet`s and `ControllerRevision`s by the UID of their controller,
+/// and of orphans by namespace.
 /// Without it, every reconcile would scan a whole namespace.
 const CONTROLLER: &str = "controller";
 
@@ -45,6 +46,18 @@ pub(crate) fn index_controllers<K: Kind>(informer: &SharedInformer<K>) -> Result
 /// Returns the index value for orphans. No UID starts with a slash.
 fn orphans_of(namespace: &str) -> String {
     format!("/{namespace}")
+}
+
+/// Returns the keys of the objects that the owner with this UID controls.
+pub(crate) fn controlled_keys<K: Kind<DynamicType: Default>>(
+    lister: &Lister<K>,
+    owner: &str,
+) -> Vec<ObjectKey> {
+    // Without the index, the loops do not run.
+    let objects = lister.by_index(CONTROLLER, owner).unwrap_or_default();
+    let mut keys: Vec<_> = objects.iter().map(|object| object.key().clone()).collect();
+    keys.sort_unstable();
+    keys
 }
 
 /// Returns the objects that the owner with this UID controls, ordered by key.
@@ -72,7 +85,24 @@ pub(crate) async fn claim<P, K>(
     cx: &Context,
     owner: &P,
     selector: &Selector,
-    is_active: fn(&K) -> bool,
+    is_active: impl Fn(&K) -> bool,
+) -> Result<Claimed<K>, ReconcileError>
+where
+    P: Writable + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Writable + Kind<DynamicType: Default>,
+{
+    let selects = |object: &K| meta::selects(selector, object.meta());
+    claim_with(cx, owner, selects, None, is_active).await
+}
+
+/// Like [`claim`], with any condition instead of a selector. Adopted objects get a finalizer, if there
+/// is one, that released ones lose.
+pub(crate) async fn claim_with<P, K>(
+    cx: &Context,
+    owner: &P,
+    selects: impl Fn(&K) -> bool,
+    finalizer: Option<&str>,
+    is_active: impl Fn(&K) -> bool,
 ) -> Result<Claimed<K>, ReconcileError>
 where
     P: Writable + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -88,8 +118,7 @@ where
     for object in objects {
         let candidate = object.get()?;
         let candidate_meta = candidate.meta();
-        let selected = meta::selects(selector, candidate_meta);
-        match meta::claim(owner_meta, candidate_meta, selected) {
+        match meta::claim(owner_meta, candidate_meta, selects(&candidate)) {
             Claim::Controlled => controlled.push(candidate),
             Claim::Adopt if is_active(&candidate) => {
                 if !is_alive {
@@ -97,13 +126,15 @@ where
                     is_alive = true;
                 }
                 let owners = meta::with_controller(candidate_meta, owner);
-                if set_owners(cx, &object, owners).await? {
+                let finalizers = finalizer.map(|it| meta::with_finalizer(candidate_meta, it));
+                if set_owners(cx, &object, owners, finalizers).await? {
                     adopted.push(candidate);
                 }
             }
             Claim::Release if is_active(&candidate) => {
                 let owners = meta::without_owner(candidate_meta, meta::uid(owner_meta));
-                set_owners(cx, &object, owners).await?;
+                let finalizers = finalizer.map(|it| meta::without_finalizer(candidate_meta, it));
+                set_owners(cx, &object, owners, finalizers).await?;
             }
             _ => {}
         }
@@ -157,18 +188,22 @@ where
     }
 }
 
-/// Replaces the owner references of an object. Returns false on a conflict; the
-/// change triggers another reconcile.
+/// Replaces the owner references and, if given, the finalizers of an object. Returns false on a
+/// conflict; the change triggers another reconcile.
 async fn set_owners<K: Writable>(
     cx: &Context,
     object: &Object<K>,
     owners: Vec<OwnerReference>,
+    finalizers: Option<Vec<String>>,
 ) -> Result<bool, kube::Error> {
-    let patch = json!({ "metadata": {
+    let mut patch = json!({ "metadata": {
         "uid": object.uid(),
         "resourceVersion": object.resource_version(),
         "ownerReferences": owners,
     }});
+    if let Some(finalizers) = finalizers {
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
     Ok(unless_stale(cx.patch::<K, _>(object.key(), &Patch::Merge(patch)).await)?.is_some())
 }
 

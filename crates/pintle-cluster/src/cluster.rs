@@ -15,11 +15,12 @@ use pintle_apiserver::{
 use tokio::net::ToSocketAddrs;
 
 use crate::{
-    deployment, disruption, garbage_collector,
+    cron_job, daemon_set, deployment, disruption, garbage_collector, job,
     loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
-    pods::{self, plan::Pace},
-    policy_status, quota, replica_set, role_aggregation, service_account, volume_protection,
+    pods::{self, Pods, plan::Pace, script::Scripts},
+    policy_status, quota, replica_set, role_aggregation, service_account, stateful_set,
+    ttl_after_finished, volume_protection,
 };
 
 /// A set of control loops.
@@ -35,7 +36,7 @@ use crate::{
 /// assert!(Loops::ALL.contains(some));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loops(u16);
+pub struct Loops(u32);
 
 impl Loops {
     /// No loops, only an API server.
@@ -58,14 +59,25 @@ impl Loops {
     pub const VOLUME_PROTECTION: Self = Self(1 << 7);
     /// Updates the status of `PodDisruptionBudget`s, which evictions depend on.
     pub const DISRUPTION: Self = Self(1 << 8);
-    /// Counts the usage of `ResourceQuota`s, which admission depends on.
+    /// Counts the usage of `ResourceQuota`s, which admission depends on: a new quota limits nothing
+    /// until its `status.hard` is set.
     pub const QUOTA: Self = Self(1 << 9);
     /// Collects the rules of aggregated `ClusterRole`s, such as `view`.
     pub const ROLE_AGGREGATION: Self = Self(1 << 10);
     /// Type-checks `ValidatingAdmissionPolicy` objects.
     pub const POLICY_STATUS: Self = Self(1 << 11);
+    /// Creates, updates and deletes the Pods and claims of `StatefulSet`s.
+    pub const STATEFUL_SET: Self = Self(1 << 12);
+    /// Runs Jobs.
+    pub const JOB: Self = Self(1 << 13);
+    /// Deletes finished Jobs whose `ttlSecondsAfterFinished` has passed.
+    pub const TTL_AFTER_FINISHED: Self = Self(1 << 14);
+    /// Starts the Jobs of `CronJob`s.
+    pub const CRON_JOB: Self = Self(1 << 15);
+    /// Runs a Pod of each `DaemonSet` on every node that its template allows.
+    pub const DAEMON_SET: Self = Self(1 << 16);
     /// All loops.
-    pub const ALL: Self = Self((1 << 12) - 1);
+    pub const ALL: Self = Self((1 << 17) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -121,6 +133,8 @@ impl Builder {
     }
 
     /// Sets the time from the binding of a Pod until it is Running and Ready. Default: 1 s.
+    ///
+    /// Containers that exit, such as those of Jobs, run for the same time by default.
     pub fn pod_ready_after(mut self, delay: Duration) -> Self {
         self.pace.ready_after = delay;
         self
@@ -210,6 +224,7 @@ impl Builder {
             .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
+        let scripts = Scripts::new();
         let environment = Environment {
             informers: InformerFactory::new(client.clone())
                 .metrics(self.metrics.clone())
@@ -220,6 +235,7 @@ impl Builder {
             events,
             metrics: self.metrics,
             pace: self.pace,
+            scripts: scripts.clone(),
             nodes: self.nodes,
             root_ca: self.root_ca,
         };
@@ -232,6 +248,7 @@ impl Builder {
             _components: Components::new(&server, self.loops),
             server,
             loops,
+            scripts,
             _acting: acting,
         }
     }
@@ -283,6 +300,26 @@ fn select(loops: Loops) -> Vec<Loop> {
             Loops::DEPLOYMENT,
             Loop::new("deployments", deployment::run).acts_on(&[("apps", "deployments")]),
         ),
+        (
+            Loops::STATEFUL_SET,
+            Loop::new("stateful-sets", stateful_set::run).acts_on(&[("apps", "statefulsets")]),
+        ),
+        (
+            Loops::DAEMON_SET,
+            Loop::new("daemon-sets", daemon_set::run).acts_on(&[("apps", "daemonsets")]),
+        ),
+        (
+            Loops::JOB,
+            Loop::new("jobs", job::run).acts_on(&[("batch", "jobs")]),
+        ),
+        (
+            Loops::TTL_AFTER_FINISHED,
+            Loop::new("ttl-after-finished", ttl_after_finished::run),
+        ),
+        (
+            Loops::CRON_JOB,
+            Loop::new("cron-jobs", cron_job::run).acts_on(&[("batch", "cronjobs")]),
+        ),
     ];
     all.into_iter()
         .filter(|(which, _)| loops.contains(*which))
@@ -307,6 +344,7 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     server: ApiServer,
     loops: RunningLoops,
+    scripts: Scripts,
     /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
     _components: Components,
@@ -387,13 +425,37 @@ impl Cluster {
 
     /// Returns an in-process client that acts as `user`, for example `"jane"` or
     /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups are derived from the name; see [`User::new`].
+    /// The user or service account need not exist: only the roles bound to it count.
     ///
     /// Must be called within a tokio runtime; the client belongs to it.
     pub fn client_as(&self, user: impl Into<User>) -> kube::Client {
         self.server.client_as(user)
     }
 
-    /// Returns the API server.
+    /// Selects Pods, to script what their containers do: crash, exit, never become ready.
+    ///
+    /// By default, containers run until their Pod is deleted; those of Jobs exit with code 0. An
+    /// annotation can say otherwise: see [`Behavior`](crate::Behavior).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pintle_cluster::Cluster;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::start().await;
+    /// cluster.pods().matching("app=web").crash_loop()?;
+    /// cluster.pods().matching("app=migration").in_namespace("prod").exit(3)?;
+    /// # cluster.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pods(&self) -> Pods {
+        Pods::new(self.scripts.clone())
+    }
+
+    /// Returns the API server, for example to run a closure as a webhook with
+    /// [`ApiServer::register_webhook`].
     pub fn server(&self) -> &ApiServer {
         &self.server
     }

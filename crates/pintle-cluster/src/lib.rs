@@ -1,5 +1,5 @@
 //! A Kubernetes cluster in one process, for tests and experiments: an API server and the control
-//! loops that turn Deployments into Pods.
+//! loops that turn Deployments, `StatefulSet`s, `DaemonSet`s and Jobs into Pods.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -19,8 +19,8 @@
 //! ```
 //!
 //! No containers run: Pods are bound to simulated nodes and become Running and Ready after a
-//! configurable delay. Everything else behaves as on a real cluster. The loops are ordinary
-//! controllers written with `pintle`:
+//! configurable delay. A [`Behavior`] lets them crash, exit or never become ready. Everything else
+//! behaves as on a real cluster. The loops are ordinary controllers written with `pintle`:
 //!
 //! | loop | what it does |
 //! |---|---|
@@ -36,6 +36,11 @@
 //! | [`Loops::QUOTA`] | counts the usage of `ResourceQuota`s |
 //! | [`Loops::ROLE_AGGREGATION`] | collects the rules of aggregated `ClusterRole`s |
 //! | [`Loops::POLICY_STATUS`] | type-checks `ValidatingAdmissionPolicy` objects |
+//! | [`Loops::STATEFUL_SET`] | creates, updates and deletes the Pods and claims of `StatefulSet`s |
+//! | [`Loops::DAEMON_SET`] | runs a Pod of each `DaemonSet` on every node it selects |
+//! | [`Loops::JOB`] | runs the Pods of Jobs to completion |
+//! | [`Loops::TTL_AFTER_FINISHED`] | deletes finished Jobs when their TTL has passed |
+//! | [`Loops::CRON_JOB`] | starts the Jobs of `CronJob`s |
 //!
 //! # Testing your own controller
 //!
@@ -83,10 +88,13 @@
 
 mod api;
 mod cluster;
+mod cron_job;
+mod daemon_set;
 mod deployment;
 mod discovery;
 mod disruption;
 mod garbage_collector;
+mod job;
 mod loops;
 mod meta;
 mod namespace;
@@ -95,11 +103,17 @@ mod pods;
 mod policy_status;
 mod quota;
 mod replica_set;
+mod revisions;
 mod role_aggregation;
 mod service_account;
+mod stateful_set;
+mod ttl_after_finished;
 mod volume_protection;
 
-pub use self::cluster::{Builder, Cluster, Loops};
+pub use self::{
+    cluster::{Builder, Cluster, Loops},
+    pods::{Behavior, InvalidBehavior, Pods},
+};
 
 /// Compiles the examples in the README.
 #[cfg(doctest)]

@@ -7,7 +7,8 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
+    apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    batch::v1::{CronJob, Job},
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
 };
@@ -23,7 +24,10 @@ use pintle::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api, pods::plan::Pace};
+use crate::{
+    api,
+    pods::{plan::Pace, script::Scripts},
+};
 
 /// How long a start waits for the informers to sync.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,6 +41,7 @@ pub(crate) struct Environment {
     pub(crate) events: EventBroadcaster,
     pub(crate) metrics: Metrics,
     pub(crate) pace: Pace,
+    pub(crate) scripts: Scripts,
     pub(crate) nodes: u16,
     pub(crate) root_ca: String,
 }
@@ -159,7 +164,7 @@ impl RunningLoops {
         // The manager's task has not run yet, and only started informers are waited for.
         tokio::task::yield_now().await;
         if let Err(error) = informers.wait_for_sync_within(SYNC_TIMEOUT).await {
-            tracing::warn!(%error, "informers have not synced in time; loops start when they have");
+            tracing::warn!(%error, "informers did not sync in time; loops will start once they do");
         }
         running
     }
@@ -170,7 +175,7 @@ impl RunningLoops {
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "loops ended abnormally");
+            tracing::error!(%error, "loops task panicked or was aborted");
         }
     }
 }
@@ -181,14 +186,24 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
         informers.informer::<ReplicaSet>(),
         informers.informer::<Pod>(),
     );
-    let indexed = api::index_controllers(&sets).and(api::index_controllers(&pods));
+    let revisions = informers.informer::<ControllerRevision>();
+    let jobs = informers.informer::<Job>();
+    let indexed = api::index_controllers(&sets)
+        .and(api::index_controllers(&pods))
+        .and(api::index_controllers(&revisions))
+        .and(api::index_controllers(&jobs));
     if let Err(error) = indexed {
-        tracing::error!(%error, "creating the controller index failed; loops cannot find the objects they control");
+        tracing::error!(%error, "failed to create the controller index; loops cannot find the objects they control");
     }
     vec![
         Box::new(informers.informer::<Deployment>()),
         Box::new(sets),
         Box::new(pods),
+        Box::new(revisions),
+        Box::new(jobs),
+        Box::new(informers.informer::<CronJob>()),
+        Box::new(informers.informer::<StatefulSet>()),
+        Box::new(informers.informer::<DaemonSet>()),
         Box::new(informers.informer::<Node>()),
         Box::new(informers.informer::<PersistentVolume>()),
         Box::new(informers.informer::<PersistentVolumeClaim>()),

@@ -11,9 +11,9 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
+use pintle::signals::Signals;
 use pintle_apiserver::{ApiServer, Authorization, Bound, MergedContext, PodDeletion, ServeOptions};
 use pintle_cluster::Cluster;
-use tokio::signal;
 use tracing_subscriber::EnvFilter;
 
 /// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
@@ -42,7 +42,7 @@ struct Options {
     /// Maximum number of open connections
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     max_connections: usize,
-    /// Kubeconfig to add a context to. It becomes the current context and is removed on exit. By
+    /// Kubeconfig to merge a context into; the context becomes current and is removed on exit. By
     /// default a temporary kubeconfig is written
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
@@ -58,10 +58,11 @@ struct Options {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Checks CRDs, and objects of the kinds they define, without starting a cluster
+    /// Check CRDs and their objects without starting a cluster
     ///
-    /// Every problem is printed with its file and field, in the words of kube-apiserver. The exit
-    /// code is 1 if there is any.
+    /// Objects are pruned, get their defaults and are validated, in this order, as a server does it;
+    /// unknown fields are problems. Every problem is printed with its file and field, in the words of
+    /// kube-apiserver. The exit code is 1 if there is any. Objects of other kinds are skipped.
     Validate {
         /// YAML or JSON files, and directories of them
         #[arg(required = true, value_name = "PATH")]
@@ -83,7 +84,7 @@ async fn main() -> anyhow::Result<()> {
         let report = validate::run(&paths)?;
         stdout()
             .write_all(report.text.as_bytes())
-            .context("writing to stdout failed")?;
+            .context("failed to write to stdout")?;
         std::process::exit(i32::from(report.problems > 0));
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
@@ -95,7 +96,7 @@ async fn main() -> anyhow::Result<()> {
         .init();
 
     // Install the handler first, so that no signal can skip the cleanup below.
-    let interrupted = interrupted()?;
+    let mut signals = Signals::listen()?;
     raise_file_limit();
     let mut builder = ApiServer::builder()
         .pod_deletion(PodDeletion::Leave)
@@ -113,7 +114,7 @@ async fn main() -> anyhow::Result<()> {
     let bound = server
         .serve_with(options.listen, serving)
         .await
-        .with_context(|| format!("listening on {} failed", options.listen))?;
+        .with_context(|| format!("failed to listen on {}", options.listen))?;
     // Deleted on exit, together with the token in it.
     let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
     let (kubeconfig, merged) = if let Some(path) = options.kubeconfig {
@@ -123,7 +124,7 @@ async fn main() -> anyhow::Result<()> {
         let path = directory.path().join("kubeconfig");
         bound
             .write_kubeconfig(&path)
-            .with_context(|| format!("writing {} failed", path.display()))?;
+            .with_context(|| format!("failed to write {}", path.display()))?;
         (path, None)
     };
     let cluster = Cluster::builder()
@@ -136,7 +137,7 @@ async fn main() -> anyhow::Result<()> {
 
     let greeted = greet(&bound, &kubeconfig, merged.as_ref(), &options.context);
     if greeted.is_ok() {
-        interrupted.await;
+        signals.next().await;
     }
     cluster.stop().await;
     bound.shutdown().await;
@@ -144,7 +145,7 @@ async fn main() -> anyhow::Result<()> {
     if let Some(merged) = merged {
         merged.remove().await?;
     }
-    greeted.context("writing to stdout failed")
+    greeted.context("failed to write to stdout")
 }
 
 /// Prints where the cluster listens and how to use it.
@@ -164,7 +165,7 @@ fn greet(
     }
     let address = bound.address();
     let listening = if address.ip().is_unspecified() {
-        format!("{address}, here {}", bound.url())
+        format!("{address} (local: {})", bound.url())
     } else {
         bound.url()
     };
@@ -187,59 +188,9 @@ fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "raising the limit of open files failed; continuing");
+        tracing::debug!(%error, "failed to raise the open-file limit; continuing");
     }
 }
 
 #[cfg(not(unix))]
 fn raise_file_limit() {}
-
-/// Installs signal handlers. The future resolves on Ctrl-C, SIGTERM or SIGHUP.
-#[cfg(unix)]
-fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
-    use signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = if ignores_hangup() {
-        None
-    } else {
-        Some(signal(SignalKind::hangup())?)
-    };
-    let hangup = async move {
-        match &mut hangup {
-            Some(hangup) => hangup.recv().await,
-            None => std::future::pending().await,
-        }
-    };
-    Ok(async move {
-        tokio::select! {
-            biased;
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup => {}
-        }
-    })
-}
-
-/// Returns whether the process was started with SIGHUP ignored, as nohup does. Installing a handler
-/// would undo that. Only Linux reports it without unsafe code; elsewhere SIGHUP always stops the
-/// program.
-#[cfg(unix)]
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // SIGHUP is signal 1, the lowest bit.
-    ignored.is_some_and(|mask| mask & 1 != 0)
-}
-
-/// Installs a handler. The future resolves on Ctrl-C.
-#[cfg(windows)]
-fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal::windows::ctrl_c()?;
-    Ok(async move {
-        interrupt.recv().await;
-    })
-}

@@ -119,6 +119,19 @@ pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReferenc
         .collect()
 }
 
+/// Returns the finalizers of an object with this one added.
+pub(crate) fn with_finalizer(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let mut finalizers = without_finalizer(meta, finalizer);
+    finalizers.push(finalizer.to_owned());
+    finalizers
+}
+
+/// Returns the finalizers of an object without this one.
+pub(crate) fn without_finalizer(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let finalizers = meta.finalizers.iter().flatten();
+    finalizers.filter(|it| *it != finalizer).cloned().collect()
+}
+
 /// Truncates a timestamp to whole seconds, as on the wire, so that it compares equal when read back.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))

@@ -28,10 +28,11 @@ pub(crate) fn run(paths: &[PathBuf]) -> anyhow::Result<Report> {
         problems: 0,
     };
     let mut crds = Vec::new();
+    let mut refused = Vec::new();
     let mut objects = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file)
-            .with_context(|| format!("reading {} failed", file.display()))?;
+            .with_context(|| format!("failed to read {}", file.display()))?;
         let documents = match crd::documents(&text) {
             Ok(documents) => documents,
             Err(error) => {
@@ -41,37 +42,86 @@ pub(crate) fn run(paths: &[PathBuf]) -> anyhow::Result<Report> {
         };
         for document in documents {
             if document["kind"] == "CustomResourceDefinition" {
+                let kind = Kind::defined_by(&document);
                 match Crd::from_value(document) {
                     Ok(crd) => crds.push(crd),
-                    Err(error) => report.problem(file, &error.to_string()),
+                    Err(error) => {
+                        report.problem(file, &error.to_string());
+                        refused.push(kind);
+                    }
                 }
             } else {
                 objects.push((file, document));
             }
         }
     }
-    let (mut checked, mut skipped) = (0, 0);
+    let (mut checked, mut unchecked, mut skipped) = (0, 0, 0);
     for (file, object) in objects {
-        match crds.iter().find(|crd| crd.defines(&object)) {
-            Some(crd) => {
-                checked += 1;
-                report.object(file, crd, object)?;
-            }
-            None => skipped += 1,
+        let kind = Kind::of(&object);
+        let mut same_kind = crds.iter().filter(|crd| kind.is_defined_by(crd));
+        let mut serving = same_kind.clone().filter(|crd| crd.defines(&object));
+        if let Some(crd) = serving.next().or_else(|| same_kind.next()) {
+            checked += 1;
+            report.object(file, crd, object);
+        } else if refused.contains(&kind) {
+            unchecked += 1;
+            report.note(file, &object, "not checked, because its CRD was refused");
+        } else {
+            skipped += 1;
         }
     }
+    let unchecked = match unchecked {
+        0 => String::new(),
+        some => format!("{some} objects of refused CRDs not checked, "),
+    };
     writeln!(
         report.text,
-        "{} CRDs and {checked} objects checked, {skipped} objects of other kinds skipped: {} problems",
-        crds.len(),
+        "{} CRDs and {checked} objects checked, {unchecked}{skipped} objects of other kinds \
+         skipped: {} problems",
+        crds.len() + refused.len(),
         report.problems,
     )?;
     Ok(report)
 }
 
+/// A kind in any version.
+#[derive(PartialEq)]
+struct Kind {
+    group: String,
+    kind: String,
+}
+
+impl Kind {
+    /// Returns the kind of an object.
+    fn of(object: &Value) -> Self {
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self {
+            group: group.to_owned(),
+            kind: text(&object["kind"]),
+        }
+    }
+
+    /// Returns the kind that a CRD defines, which may be invalid.
+    fn defined_by(crd: &Value) -> Self {
+        Self {
+            group: text(&crd["spec"]["group"]),
+            kind: text(&crd["spec"]["names"]["kind"]),
+        }
+    }
+
+    fn is_defined_by(&self, crd: &Crd) -> bool {
+        self.group == crd.group() && self.kind == crd.kind()
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 /// Adds a file, or all YAML and JSON files below a directory.
 fn collect(path: &Path, named: bool, files: &mut BTreeSet<PathBuf>) -> anyhow::Result<()> {
-    let failed = || format!("reading {} failed", path.display());
+    let failed = || format!("failed to read {}", path.display());
     if std::fs::metadata(path).with_context(failed)?.is_dir() {
         for entry in std::fs::read_dir(path).with_context(failed)? {
             let entry = entry.with_context(failed)?;
@@ -96,22 +146,33 @@ impl Report {
         let _ = writeln!(self.text, "{}: {why}", file.display());
     }
 
+    /// Reports something about an object that is not counted as a problem.
+    fn note(&mut self, file: &Path, object: &Value, what: &str) {
+        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{}: {kind} {name:?}: {what}", file.display());
+    }
+
     /// Checks an object in the steps of a server that rejects unknown fields.
-    fn object(&mut self, file: &Path, crd: &Crd, mut object: Value) -> anyhow::Result<()> {
-        let name = object["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        for field in crd.prune(&mut object)? {
+    fn object(&mut self, file: &Path, crd: &Crd, mut object: Value) {
+        if let Err(error) = self.try_object(file, crd, &mut object) {
+            let (kind, name) = (crd.kind(), text(&object["metadata"]["name"]));
             self.problem(
                 file,
-                &format!("{} {name:?}: unknown field {field:?}", crd.kind()),
+                &match error {
+                    error @ crd::Error::Invalid { .. } => error.to_string(),
+                    error => format!("{kind} {name:?}: {error}"),
+                },
             );
         }
-        crd.default(&mut object)?;
-        if let Err(error) = crd.validate(&object) {
-            self.problem(file, &error.to_string());
+    }
+
+    fn try_object(&mut self, file: &Path, crd: &Crd, object: &mut Value) -> Result<(), crd::Error> {
+        for field in crd.prune(object)? {
+            let (kind, name) = (crd.kind(), text(&object["metadata"]["name"]));
+            self.problem(file, &format!("{kind} {name:?}: unknown field {field:?}"));
         }
-        Ok(())
+        crd.default(object)?;
+        crd.validate(object)
     }
 }

@@ -9,7 +9,8 @@
 
 mod plan;
 mod revision;
-mod size;
+mod scale;
+pub(crate) mod size;
 mod status;
 
 use std::{collections::BTreeSet, sync::Arc};

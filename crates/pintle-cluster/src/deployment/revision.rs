@@ -11,6 +11,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 
+use pintle::clock::StableHash;
+
 use crate::meta;
 
 /// The label that distinguishes the Pods of different templates.
@@ -48,10 +50,7 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
     // Serialization of a plain struct cannot fail, and maps are ordered.
     let mut bytes = serde_json::to_vec(template).unwrap_or_default();
     bytes.extend(collisions.unwrap_or_default().to_le_bytes());
-    // FNV-1a, which is stable across versions and platforms, unlike the standard hasher.
-    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let mut hash = StableHash::of(&bytes);
     let mut digit = || {
         let index = usize::try_from(hash % 27).unwrap_or_default();
         hash /= 27;

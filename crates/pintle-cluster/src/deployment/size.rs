@@ -74,15 +74,16 @@ pub(super) fn limits(deployment: &Deployment) -> Limits {
     }
 }
 
+/// How to round a percentage.
 #[derive(Clone, Copy)]
-enum Round {
+pub(crate) enum Round {
     Up,
     Down,
 }
 
 /// Resolves a number or a percentage of `total`. The default is 25 %; an invalid value, which the
 /// server would have rejected, is zero.
-fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
+pub(crate) fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     let percent = match value {
         Some(IntOrString::Int(number)) => return (*number).max(0),
         Some(IntOrString::String(text)) => text
@@ -91,7 +92,7 @@ fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
             .unwrap_or(0),
         None => 25,
     };
-    let product = percent.max(0) * i64::from(total.max(0));
+    let product = percent.max(0).saturating_mul(i64::from(total.max(0)));
     let whole = match round {
         Round::Up => product.div_euclid(100) + i64::from(product.rem_euclid(100) > 0),
         Round::Down => product.div_euclid(100),

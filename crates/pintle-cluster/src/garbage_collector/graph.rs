@@ -1,4 +1,4 @@
-//! The graph of owners and dependents, and the decision what happens when an owner is deleted.
+//! The graph of owners and dependents.
 //!
 //! The graph has one node per observed object, by UID. A node knows its owners (from its own owner
 //! references) and its dependents (from theirs). An owner that is referenced but was not observed
@@ -11,11 +11,13 @@
 //!
 //! Nothing is deleted because an owner is merely missing from the graph: it is looked up first. And
 //! every step carries the UID and `resourceVersion` it is based on, so that it fails if the object
-//! has changed meanwhile.
+//! has changed in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::decide::OwnerState;
 
 /// The finalizer of an owner that waits until its blocking dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -50,7 +52,7 @@ impl Identity {
         }
     }
 
-    fn is_named_by(&self, reference: &OwnerReference, dependent: &Self) -> bool {
+    pub(super) fn is_named_by(&self, reference: &OwnerReference, dependent: &Self) -> bool {
         group(&self.api_version) == group(&reference.api_version)
             && self.kind == reference.kind
             && self.name == reference.name
@@ -65,25 +67,25 @@ pub(crate) fn group(api_version: &str) -> &str {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
-    identity: Identity,
-    resource_version: String,
-    owners: Vec<OwnerReference>,
-    finalizers: Vec<String>,
-    being_deleted: bool,
+pub(super) struct Node {
+    pub(super) identity: Identity,
+    pub(super) resource_version: String,
+    pub(super) owners: Vec<OwnerReference>,
+    pub(super) finalizers: Vec<String>,
+    pub(super) being_deleted: bool,
 }
 
 impl Node {
-    fn has(&self, finalizer: &str) -> bool {
+    pub(super) fn has(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| it == finalizer)
     }
 
     /// Returns whether its deletion waits for blocking dependents.
-    fn awaits_dependents(&self) -> bool {
+    pub(super) fn awaits_dependents(&self) -> bool {
         self.being_deleted && self.has(FOREGROUND)
     }
 
-    fn orphans_dependents(&self) -> bool {
+    pub(super) fn orphans_dependents(&self) -> bool {
         self.being_deleted && self.has(ORPHAN)
     }
 
@@ -91,84 +93,19 @@ impl Node {
         self.owners.iter().find(|reference| reference.uid == owner)
     }
 
-    fn blocks(&self, owner: &str) -> bool {
+    pub(super) fn blocks(&self, owner: &str) -> bool {
         self.reference_to(owner)
             .is_some_and(|owner| owner.block_owner_deletion == Some(true))
     }
 }
 
-/// What happens to the dependents of a deleted object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
-
-/// A write, conditional on the `resourceVersion` it is based on.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
-    Delete {
-        object: Identity,
-        resource_version: String,
-        propagation: Propagation,
-    },
-    /// Replaces the owner references.
-    SetOwners {
-        object: Identity,
-        resource_version: String,
-        owners: Vec<OwnerReference>,
-    },
-    /// Replaces the finalizers.
-    SetFinalizers {
-        object: Identity,
-        resource_version: String,
-        finalizers: Vec<String>,
-    },
-    /// Emits a warning event about an owner in another namespace.
-    WarnNamespace {
-        object: Identity,
-        owner: OwnerReference,
-    },
-}
-
-/// The state of an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnerState {
-    /// No object with these coordinates and this UID exists.
-    Absent,
-    /// The owner exists.
-    Present { awaits_dependents: bool },
-    /// The server does not serve the kind, at least not yet.
-    UnknownKind,
-    /// The owner is namespaced but the dependent is not, so the dependent is never collected.
-    OutOfReach,
-}
-
-/// What to do about a node.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Decision {
-    /// Nothing until the next event.
-    Ignore,
-    /// Look up these owners of `dependent` on the server, then decide again.
-    Lookup {
-        dependent: Identity,
-        owners: Vec<OwnerReference>,
-    },
-    /// Apply these steps in order. `retry`: decide again later even without an event.
-    Apply { steps: Vec<Step>, retry: bool },
-}
-
-/// Looked-up states by owner UID.
-pub(crate) type OwnerStates = BTreeMap<String, OwnerState>;
-
 /// The graph of all observed objects.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    nodes: BTreeMap<String, Node>,
+    pub(super) nodes: BTreeMap<String, Node>,
     /// Owner UID → dependents' UIDs, whether or not the owner was observed.
     dependents: BTreeMap<String, BTreeSet<String>>,
-    absent: BTreeSet<Identity>,
+    pub(super) absent: BTreeSet<Identity>,
     absent_order: VecDeque<Identity>,
 }
 
@@ -264,23 +201,6 @@ impl Graph {
         gone.iter().flat_map(|uid| self.forget(uid)).collect()
     }
 
-    /// Decides about one node. `states` are the owners looked up for it so far.
-    pub(crate) fn decide(&self, uid: &str, states: &OwnerStates) -> Decision {
-        let Some(node) = self.nodes.get(uid) else {
-            return Decision::Ignore;
-        };
-        if node.orphans_dependents() {
-            return self.orphan(node);
-        }
-        if node.awaits_dependents() {
-            return self.release(node);
-        }
-        if node.being_deleted || node.owners.is_empty() {
-            return Decision::Ignore;
-        }
-        self.collect(node, states)
-    }
-
     /// Remembers an absent owner for its other dependents.
     pub(crate) fn remember(
         &mut self,
@@ -299,191 +219,28 @@ impl Graph {
         self.nodes.len()
     }
 
-    // === Decisions ===
-
-    /// Removes the owner from all dependents, then its finalizer.
-    fn orphan(&self, owner: &Node) -> Decision {
-        let uid = &owner.identity.uid;
-        let mut steps: Vec<Step> = self
-            .dependents_of(uid)
-            .map(|dependent| &self.nodes[dependent])
-            .map(|dependent| without_owners(dependent, |reference| reference.uid == *uid))
-            .collect();
-        steps.push(without_finalizer(owner, ORPHAN));
-        Decision::Apply {
-            steps,
-            retry: false,
-        }
-    }
-
-    /// Removes the finalizer of a foreground owner once no dependent blocks it.
-    fn release(&self, owner: &Node) -> Decision {
-        let uid = &owner.identity.uid;
-        if self
-            .dependents_of(uid)
-            .any(|dependent| self.nodes[dependent].blocks(uid))
-        {
-            return Decision::Ignore;
-        }
-        Decision::Apply {
-            steps: vec![without_finalizer(owner, FOREGROUND)],
-            retry: false,
-        }
-    }
-
-    /// Decides about a dependent by the states of its owners.
-    fn collect(&self, node: &Node, states: &OwnerStates) -> Decision {
-        let mut live = 0_usize;
-        let mut absent = BTreeSet::new();
-        let mut waiting = BTreeSet::new();
-        let mut unobserved = false;
-        let mut lookups = Vec::new();
-        let mut steps = Vec::new();
-        for owner in &node.owners {
-            match self
-                .known(owner, &node.identity)
-                .or_else(|| states.get(&owner.uid).copied())
-            {
-                None => lookups.push(owner.clone()),
-                // An invalid reference: the object is never collected, whatever its other owners.
-                Some(OwnerState::OutOfReach) => return Decision::Ignore,
-                Some(OwnerState::UnknownKind) => {
-                    return Decision::Apply {
-                        steps: Vec::new(),
-                        retry: true,
-                    };
-                }
-                Some(OwnerState::Absent) => {
-                    absent.insert(owner.uid.as_str());
-                    if self.is_in_another_namespace(owner, &node.identity) {
-                        let (object, owner) = (node.identity.clone(), owner.clone());
-                        steps.push(Step::WarnNamespace { object, owner });
-                    }
-                }
-                Some(OwnerState::Present { awaits_dependents }) => {
-                    unobserved |= !self.is_observed(owner, &node.identity);
-                    if awaits_dependents {
-                        waiting.insert(owner.uid.as_str());
-                    } else {
-                        live += 1;
-                    }
-                }
-            }
-        }
-        if !lookups.is_empty() {
-            return Decision::Lookup {
-                dependent: node.identity.clone(),
-                owners: lookups,
-            };
-        }
-        if live > 0 {
-            if !absent.is_empty() || !waiting.is_empty() {
-                let drop = |owner: &OwnerReference| {
-                    absent.contains(owner.uid.as_str()) || waiting.contains(owner.uid.as_str())
-                };
-                steps.push(without_owners(node, drop));
-            }
-            // An owner that was looked up but not observed may be deleted before its informer sees
-            // it, and then no event would follow.
-            if steps.is_empty() && !unobserved {
-                return Decision::Ignore;
-            }
-            return Decision::Apply {
-                steps,
-                retry: unobserved,
-            };
-        }
-        steps.extend(self.delete(node, !waiting.is_empty()));
-        Decision::Apply {
-            steps,
-            retry: false,
-        }
-    }
-
-    fn delete(&self, node: &Node, owner_waits: bool) -> Vec<Step> {
-        let uid = &node.identity.uid;
-        let mut dependents = self
-            .dependents_of(uid)
-            .map(|dependent| &self.nodes[dependent]);
-        let has_dependents = dependents.clone().next().is_some();
-        if owner_waits && has_dependents && dependents.any(Node::awaits_dependents) {
-            // A dependent and an owner both wait, so this is likely a cycle. Stop blocking; the
-            // change is observed and leads to the deletion.
-            let unblocking: Vec<OwnerReference> = node
-                .owners
-                .iter()
-                .map(|owner| OwnerReference {
-                    block_owner_deletion: Some(false),
-                    ..owner.clone()
-                })
-                .collect();
-            if unblocking != node.owners {
-                return vec![Step::SetOwners {
-                    object: node.identity.clone(),
-                    resource_version: node.resource_version.clone(),
-                    owners: unblocking,
-                }];
-            }
-        }
-        let propagation = if owner_waits && has_dependents {
-            Propagation::Foreground
-        } else if node.has(ORPHAN) {
-            Propagation::Orphan
-        } else if node.has(FOREGROUND) {
-            Propagation::Foreground
-        } else {
-            Propagation::Background
-        };
-        vec![Step::Delete {
-            object: node.identity.clone(),
-            resource_version: node.resource_version.clone(),
-            propagation,
-        }]
-    }
-
-    // === Lookups ===
-
-    fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &String> + Clone {
+    pub(super) fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &String> + Clone {
         self.dependents.get(uid).into_iter().flatten()
     }
 
-    fn awaits_dependents(&self, uid: &str) -> bool {
+    pub(super) fn awaits_dependents(&self, uid: &str) -> bool {
         self.nodes.get(uid).is_some_and(Node::awaits_dependents)
     }
 
-    fn is_observed(&self, owner: &OwnerReference, dependent: &Identity) -> bool {
+    pub(super) fn is_observed(&self, owner: &OwnerReference, dependent: &Identity) -> bool {
         self.nodes
             .get(&owner.uid)
             .is_some_and(|node| node.identity.is_named_by(owner, dependent))
     }
 
-    fn is_in_another_namespace(&self, owner: &OwnerReference, dependent: &Identity) -> bool {
+    pub(super) fn is_in_another_namespace(
+        &self,
+        owner: &OwnerReference,
+        dependent: &Identity,
+    ) -> bool {
         self.nodes.get(&owner.uid).is_some_and(|node| {
             !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace
         })
-    }
-
-    /// Returns the state of an owner if the graph knows it.
-    fn known(&self, owner: &OwnerReference, dependent: &Identity) -> Option<OwnerState> {
-        let cluster_scoped = Identity {
-            namespace: String::new(),
-            ..coordinates(owner, dependent)
-        };
-        if self.absent.contains(&coordinates(owner, dependent))
-            || self.absent.contains(&cluster_scoped)
-        {
-            return Some(OwnerState::Absent);
-        }
-        let node = self.nodes.get(&owner.uid)?;
-        if node.identity.is_named_by(owner, dependent) {
-            return Some(OwnerState::Present {
-                awaits_dependents: node.awaits_dependents(),
-            });
-        }
-        // The UID exists under other coordinates. A namespaced owner of a cluster-scoped object is
-        // out of reach; any other mismatch must be confirmed by the server.
-        (dependent.namespace.is_empty() && !node.identity.namespace.is_empty())
-            .then_some(OwnerState::OutOfReach)
     }
 
     fn unlink(&mut self, owner: &str, dependent: &str) {
@@ -508,39 +265,13 @@ impl Graph {
 }
 
 /// Returns the coordinates of an owner as referenced by `dependent`.
-fn coordinates(owner: &OwnerReference, dependent: &Identity) -> Identity {
+pub(super) fn coordinates(owner: &OwnerReference, dependent: &Identity) -> Identity {
     Identity {
         api_version: owner.api_version.clone(),
         kind: owner.kind.clone(),
         namespace: dependent.namespace.clone(),
         name: owner.name.clone(),
         uid: owner.uid.clone(),
-    }
-}
-
-fn without_owners(node: &Node, drop: impl Fn(&OwnerReference) -> bool) -> Step {
-    Step::SetOwners {
-        object: node.identity.clone(),
-        resource_version: node.resource_version.clone(),
-        owners: node
-            .owners
-            .iter()
-            .filter(|owner| !drop(owner))
-            .cloned()
-            .collect(),
-    }
-}
-
-fn without_finalizer(node: &Node, finalizer: &str) -> Step {
-    Step::SetFinalizers {
-        object: node.identity.clone(),
-        resource_version: node.resource_version.clone(),
-        finalizers: node
-            .finalizers
-            .iter()
-            .filter(|it| *it != finalizer)
-            .cloned()
-            .collect(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`Graph::decide`] returns the action for one object, and this file performs it. Kinds that other
 //! loops watch share their informers; of all other kinds only metadata is watched.
 
+mod decide;
 mod graph;
 
 use std::{
@@ -16,7 +17,8 @@ use std::{
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingAdmissionPolicy,
-        apps::v1::{Deployment, ReplicaSet},
+        apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
+        batch::v1::{CronJob, Job},
         core::v1::{
             ConfigMap, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim,
             Pod, ResourceQuota, ServiceAccount,
@@ -44,8 +46,9 @@ use serde_json::json;
 use tokio::{sync::Notify, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::graph::{
-    Decision, FOREGROUND, Graph, Identity, OwnerState, OwnerStates, Propagation, Step,
+use self::{
+    decide::{Decision, OwnerState, OwnerStates, Propagation, Step},
+    graph::{FOREGROUND, Graph, Identity},
 };
 use crate::{
     discovery::{self, Discovered},
@@ -225,8 +228,13 @@ impl Collector {
             };
         }
         shared!(
+            ControllerRevision,
             Deployment,
             ReplicaSet,
+            StatefulSet,
+            DaemonSet,
+            CronJob,
+            Job,
             Pod,
             Node,
             Namespace,
@@ -281,7 +289,11 @@ impl Collector {
                 }
                 Err(error) => {
                     let error = describe(&error);
-                    tracing::warn!(uid = item.key(), error, "collecting failed; retrying");
+                    tracing::warn!(
+                        uid = item.key(),
+                        error,
+                        "garbage collection failed; retrying"
+                    );
                     item.retry();
                 }
             }

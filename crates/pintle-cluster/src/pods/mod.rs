@@ -1,13 +1,23 @@
 //! Schedules Pods to simulated nodes, starts and stops them.
 //!
 //! One loop acts as scheduler and kubelet. It runs no containers; it only writes the status that
-//! they would write.
+//! they would write. What the containers of a Pod would do is its [`Behavior`].
 
+mod behavior;
+pub(crate) mod fit;
 pub(crate) mod plan;
+pub(crate) mod script;
 pub(crate) mod state;
+mod status;
+
+pub use self::{
+    behavior::{Behavior, InvalidBehavior},
+    script::Pods,
+};
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Client,
@@ -141,8 +151,24 @@ pub(crate) async fn run(
     });
     let recorder = environment.events.recorder(state::SCHEDULER);
     let (shared, unbound) = (environment.clone(), pods.lister());
+    let (scripts, scripted) = (environment.scripts.subscribe(), pods.lister());
+    let rescripted = stream::unfold(scripts, |mut scripts| async {
+        scripts.changed().await.ok()?;
+        Some(((), scripts))
+    });
     environment
         .controller::<Pod>("pods")
+        .wakes(rescripted.flat_map(move |()| {
+            // A script may concern any Pod that has not finished.
+            let mut keys: Vec<ObjectKey> = scripted
+                .list()
+                .into_iter()
+                .filter(|pod| pod.get().is_ok_and(|pod| !state::is_finished(&pod)))
+                .map(|pod| pod.key().clone())
+                .collect();
+            keys.sort();
+            stream::iter(keys)
+        }))
         .watches::<Node>(move |_, _| {
             // A new or changed node may fit Pods that did not fit anywhere before.
             let mut keys: Vec<ObjectKey> = unbound
@@ -190,6 +216,13 @@ async fn reconcile(
         if !is_done && state::awaits_scheduling(&pod) {
             return bind(&pod, &cx, &environment, &assignments, &recorder).await;
         }
+        if cached.is_being_deleted()
+            && let Some(status) = plan::never_ran(&pod)
+        {
+            let mut pod = (*pod).clone();
+            pod.status = Some(status);
+            api::replace_status(&cx, &pod).await?;
+        }
         return Ok(Action::await_change());
     }
     let host = cx.lister::<Node>()?.get(&ObjectKey::cluster(node));
@@ -205,8 +238,9 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let address = || assignments.lock().addresses.get_or_allocate(cached.uid());
+    let behavior = environment.scripts.behavior(&pod);
     let now = environment.clock.now();
-    match plan::step(&pod, host, address, environment.pace, now) {
+    match plan::step(&pod, host, address, &behavior, environment.pace, now) {
         Step::None => Ok(Action::await_change()),
         Step::Wait(wait) => Ok(Action::requeue_after(wait)),
         Step::Report {

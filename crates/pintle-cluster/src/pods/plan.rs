@@ -8,20 +8,22 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{
-        Container, ContainerState, ContainerStateRunning, ContainerStateWaiting, ContainerStatus,
-        HostIP, Node, Pod, PodCondition, PodIP, PodStatus,
-    },
+    api::core::v1::{Node, Pod, PodCondition, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::state;
+use super::{
+    behavior::{Action, Behavior, Exit},
+    fit,
+    state::{self, Progress},
+    status::{self, Containers, Place, condition, containers},
+};
 use crate::meta;
 
 /// How fast simulated nodes start and stop Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The time from binding until Running and Ready.
+    /// The time from binding until Running and Ready, and the default time until an exit.
     pub(crate) ready_after: Duration,
     /// The time from deletion until stopped, limited by the grace period.
     pub(crate) stop_after: Duration,
@@ -107,25 +109,20 @@ pub(crate) fn choose_node<'a>(pod: &Pod, candidates: &[Candidate<'a>]) -> Option
 
 fn fits(pod: &Pod, candidate: &Candidate<'_>) -> bool {
     let node = candidate.node;
+    let Some(spec) = &pod.spec else {
+        return false;
+    };
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let cordoned = node
         .spec
         .as_ref()
         .and_then(|spec| spec.unschedulable)
         .unwrap_or_default();
-    let selector = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_selector.as_ref());
-    let labels = meta::labels(&node.metadata);
-    let selected = selector
-        .into_iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    !cordoned
+    (!cordoned || fit::tolerates_cordon(tolerations))
         && !meta::is_being_deleted(&node.metadata)
         && is_node_ready(node)
-        && selected
-        && tolerates(pod, node)
+        && fit::selects(spec, node)
+        && fit::tolerates(tolerations, node, |effect| effect != "PreferNoSchedule")
         && candidate.pods < capacity(node)
         && candidate.ports_free
 }
@@ -145,34 +142,6 @@ fn capacity(node: &Node) -> usize {
         .and_then(|allocatable| allocatable.get("pods"))
         .and_then(|pods| pods.0.parse().ok())
         .unwrap_or(110)
-}
-
-fn tolerates(pod: &Pod, node: &Node) -> bool {
-    let taints = node
-        .spec
-        .iter()
-        .flat_map(|spec| spec.taints.iter().flatten());
-    let tolerations: Vec<_> = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.tolerations.iter().flatten())
-        .collect();
-    taints
-        .filter(|taint| taint.effect != "PreferNoSchedule")
-        .all(|taint| {
-            tolerations.iter().any(|toleration| {
-                let any_value = toleration.operator.as_deref() == Some("Exists");
-                toleration.key.as_ref().is_none_or(|key| *key == taint.key)
-                    && toleration
-                        .effect
-                        .as_ref()
-                        .is_none_or(|effect| *effect == taint.effect)
-                    && (any_value
-                        || toleration.key.is_some()
-                            && toleration.value.as_deref().unwrap_or_default()
-                                == taint.value.as_deref().unwrap_or_default())
-            })
-        })
 }
 
 /// Returns the status of a Pod that fits no node, or `None` if it already has that status.
@@ -195,41 +164,178 @@ pub(crate) fn unschedulable(pod: &Pod, nodes: usize, now: Timestamp) -> Option<P
     Some(status)
 }
 
-/// Returns the next action for a bound Pod.
+/// Returns the next action for a bound Pod whose containers behave like this.
 ///
 /// `address` allocates the address of the Pod when it starts.
 pub(crate) fn step(
     pod: &Pod,
     host: Ipv4Addr,
     address: impl FnOnce() -> Ipv4Addr,
+    behavior: &Behavior,
     pace: Pace,
     now: Timestamp,
 ) -> Step {
-    if let Some(Time(deadline)) = &pod.metadata.deletion_timestamp {
-        return stop(pod, *deadline, pace, now);
-    }
-    if state::is_finished(pod) || state::phase(pod) == "Running" && state::is_ready(pod) {
-        return Step::None;
-    }
     let started = pod
         .status
         .as_ref()
         .and_then(|status| status.start_time.clone());
     let start = started.as_ref().map_or(now, |Time(start)| *start);
-    let wait = remaining(start, pace.ready_after, now);
-    if wait.is_zero() {
-        let status = Box::new(running(pod, host, address(), start, now));
-        return Step::Report {
-            status,
-            requeue_after: None,
+    let report = |address, containers: Containers<'_>, requeue_after| {
+        let place = Place {
+            host,
+            address,
+            start,
+        };
+        Step::Report {
+            status: Box::new(status::report(pod, place, &containers, now)),
+            requeue_after,
+        }
+    };
+    if let Some(Time(deadline)) = &pod.metadata.deletion_timestamp {
+        return match stop(pod, *deadline, pace, now) {
+            Step::Remove if is_held(pod) && !state::is_finished(pod) => {
+                report(None, Containers::Stopped(&killed()), None)
+            }
+            step => step,
         };
     }
-    if started.is_some() {
-        return Step::Wait(wait);
+    if state::is_finished(pod) {
+        return Step::None;
     }
-    Step::Report {
-        status: Box::new(starting(pod, host, now)),
-        requeue_after: Some(wait),
+    let runs_for = |exit: &Exit| exit.after.unwrap_or(pace.ready_after);
+    let run_again = match &behavior.action {
+        Action::Exit(exit) => Some(runs_for(exit)),
+        _ => None,
+    };
+    let ready = behavior.action != Action::NeverReady;
+    match state::progress(pod) {
+        Progress::Creating => {
+            let delay = behavior.ready_after.unwrap_or(pace.ready_after);
+            let wait = remaining(start, delay, now);
+            if !wait.is_zero() {
+                return match started {
+                    Some(_) => Step::Wait(wait),
+                    None => report(None, Containers::Creating, Some(wait)),
+                };
+            }
+            let containers = match &behavior.action {
+                Action::FailImagePull => Containers::ImagePullBackOff,
+                Action::Invalid(why) => {
+                    let why = why.to_string();
+                    return unless_reported(
+                        pod,
+                        report(Some(address()), Containers::ConfigError(&why), None),
+                    );
+                }
+                _ => Containers::Running {
+                    ready,
+                    restarted_after: None,
+                },
+            };
+            unless_reported(pod, report(Some(address()), containers, run_again))
+        }
+        Progress::Running(since) => {
+            let since = since.unwrap_or(start);
+            let Action::Exit(exit) = &behavior.action else {
+                if state::is_ready(pod) == ready {
+                    return Step::None;
+                }
+                let containers = Containers::Running {
+                    ready,
+                    restarted_after: None,
+                };
+                return report(Some(address()), containers, None);
+            };
+            let wait = remaining(since, runs_for(exit), now);
+            if !wait.is_zero() {
+                return Step::Wait(wait);
+            }
+            if !restarts(pod, exit) {
+                return report(None, Containers::Ended(exit), None);
+            }
+            let ran = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            match back_off(state::restarts(pod), ran) {
+                Duration::ZERO => {
+                    let containers = Containers::Running {
+                        ready,
+                        restarted_after: Some(exit),
+                    };
+                    report(None, containers, run_again)
+                }
+                delay => report(None, Containers::BackOff { exit, delay }, Some(delay)),
+            }
+        }
+        Progress::BackOff { ran, until } => {
+            let wait = remaining(until, back_off(state::restarts(pod), ran), now);
+            if !wait.is_zero() {
+                return Step::Wait(wait);
+            }
+            let containers = Containers::Running {
+                ready,
+                restarted_after: None,
+            };
+            report(None, containers, run_again)
+        }
+    }
+}
+
+/// Drops a report that would change nothing.
+fn unless_reported(pod: &Pod, step: Step) -> Step {
+    match step {
+        Step::Report { status, .. } if pod.status.as_ref() == Some(&*status) => Step::None,
+        step => step,
+    }
+}
+
+/// Returns how the containers of a deleted Pod exit: by SIGTERM.
+fn killed() -> Exit {
+    Exit {
+        code: 143,
+        reason: None,
+        after: None,
+    }
+}
+
+/// Returns whether a finalizer holds the Pod.
+pub(crate) fn is_held(pod: &Pod) -> bool {
+    let finalizers = pod.metadata.finalizers.as_ref();
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// Returns the status of a Pod that is deleted before it is bound and held by a finalizer, or `None`
+/// if it needs none. As upstream's Pod garbage collector does, this reports that it will never run.
+pub(crate) fn never_ran(pod: &Pod) -> Option<PodStatus> {
+    if !is_held(pod) || state::is_finished(pod) {
+        return None;
+    }
+    Some(PodStatus {
+        phase: Some("Failed".into()),
+        ..pod.status.clone().unwrap_or_default()
+    })
+}
+
+/// Returns whether the kubelet restarts containers that exit like this.
+fn restarts(pod: &Pod, exit: &Exit) -> bool {
+    let policy = pod.spec.as_ref();
+    match policy.and_then(|spec| spec.restart_policy.as_deref()) {
+        Some("Never") => false,
+        Some("OnFailure") => exit.code != 0,
+        _ => true,
+    }
+}
+
+/// Returns how long containers wait before they restart, as the kubelet does: the first time not at
+/// all, then 10 s, doubled each time up to 5 min. A run of ten minutes resets the back-off.
+fn back_off(restarts: i32, ran: Duration) -> Duration {
+    const INITIAL: Duration = Duration::from_secs(10);
+    const LIMIT: Duration = Duration::from_mins(5);
+    const RESET: Duration = Duration::from_mins(10);
+    match u32::try_from(restarts) {
+        Ok(restarts) if restarts > 0 && ran < RESET => {
+            let factor = 1_u32.checked_shl(restarts - 1).unwrap_or(u32::MAX);
+            INITIAL.saturating_mul(factor).min(LIMIT)
+        }
+        _ => Duration::ZERO,
     }
 }
 
@@ -242,138 +348,19 @@ fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
     let deleted_at = deadline.saturating_sub(grace).unwrap_or(deadline);
     let wait = remaining(deleted_at, pace.stop_after.min(grace), now);
-    if wait.is_zero() {
-        Step::Remove
-    } else {
-        Step::Wait(wait)
+    if !wait.is_zero() {
+        return Step::Wait(wait);
     }
+    if grace.is_zero() && is_held(pod) && state::is_finished(pod) {
+        // It is up to the owners of the finalizers.
+        return Step::None;
+    }
+    Step::Remove
 }
 
 fn remaining(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
     let end = since.saturating_add(duration).unwrap_or(now);
     Duration::try_from(end.duration_since(now)).unwrap_or_default()
-}
-
-fn condition(type_: &str, value: bool, now: Timestamp) -> PodCondition {
-    PodCondition {
-        type_: type_.into(),
-        status: if value { "True" } else { "False" }.into(),
-        last_transition_time: Some(meta::time(now)),
-        ..PodCondition::default()
-    }
-}
-
-/// Returns the conditions in the order of the kubelet. Transition times change only with the status.
-fn conditions(pod: &Pod, ready: bool, now: Timestamp) -> Vec<PodCondition> {
-    let names: Vec<&str> = containers(pod)
-        .map(|container| container.name.as_str())
-        .collect();
-    let not_ready = |condition: PodCondition| PodCondition {
-        reason: Some("ContainersNotReady".into()),
-        message: Some(format!(
-            "containers with unready status: [{}]",
-            names.join(" ")
-        )),
-        ..condition
-    };
-    let conditions = [
-        ("PodReadyToStartContainers", ready),
-        ("Initialized", true),
-        ("Ready", ready),
-        ("ContainersReady", ready),
-        ("PodScheduled", true),
-    ];
-    conditions
-        .map(|(type_, value)| {
-            let new = condition(type_, value, now);
-            let new = if type_.ends_with("Ready") && !value {
-                not_ready(new)
-            } else {
-                new
-            };
-            match state::condition(pod, type_) {
-                Some(old) if old.status == new.status => PodCondition {
-                    last_transition_time: old.last_transition_time.clone(),
-                    ..new
-                },
-                _ => new,
-            }
-        })
-        .into()
-}
-
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.iter().flat_map(|spec| &spec.containers)
-}
-
-fn starting(pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
-    let waiting = |container: &Container| ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        started: Some(false),
-        state: Some(ContainerState {
-            waiting: Some(ContainerStateWaiting {
-                reason: Some("ContainerCreating".into()),
-                message: None,
-            }),
-            ..ContainerState::default()
-        }),
-        ..ContainerStatus::default()
-    };
-    PodStatus {
-        phase: Some("Pending".into()),
-        conditions: Some(conditions(pod, false, now)),
-        container_statuses: Some(containers(pod).map(waiting).collect()),
-        host_ip: Some(host.to_string()),
-        host_ips: Some(vec![HostIP {
-            ip: host.to_string(),
-        }]),
-        start_time: Some(meta::time(now)),
-        ..pod.status.clone().unwrap_or_default()
-    }
-}
-
-fn running(
-    pod: &Pod,
-    host: Ipv4Addr,
-    address: Ipv4Addr,
-    start: Timestamp,
-    now: Timestamp,
-) -> PodStatus {
-    let uid = meta::uid(&pod.metadata);
-    let running = |container: &Container| ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        image_id: format!(
-            "simulated://{}",
-            container.image.as_deref().unwrap_or_default()
-        ),
-        container_id: Some(format!("simulated://{uid}/{}", container.name)),
-        ready: true,
-        started: Some(true),
-        state: Some(ContainerState {
-            running: Some(ContainerStateRunning {
-                started_at: Some(meta::time(now)),
-            }),
-            ..ContainerState::default()
-        }),
-        ..ContainerStatus::default()
-    };
-    PodStatus {
-        phase: Some("Running".into()),
-        conditions: Some(conditions(pod, true, now)),
-        container_statuses: Some(containers(pod).map(running).collect()),
-        host_ip: Some(host.to_string()),
-        host_ips: Some(vec![HostIP {
-            ip: host.to_string(),
-        }]),
-        pod_ip: Some(address.to_string()),
-        pod_ips: Some(vec![PodIP {
-            ip: address.to_string(),
-        }]),
-        start_time: Some(meta::time(start)),
-        ..pod.status.clone().unwrap_or_default()
-    }
 }
 
 /// Allocates the addresses of simulated Pods from 10.244.0.0/16.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Pod, PodCondition},
+    api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use std::time::Duration;
@@ -93,4 +93,66 @@ pub(crate) fn available_in(pod: &Pod, min_ready: Duration, now: Timestamp) -> Op
 
 pub(crate) fn is_available(pod: &Pod, min_ready: Duration, now: Timestamp) -> bool {
     available_in(pod, min_ready, now).is_some_and(|wait| wait.is_zero())
+}
+
+/// How far the containers of a Pod have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// They have not run yet.
+    Creating,
+    /// They run, since this time if it is known.
+    Running(Option<Timestamp>),
+    /// They have exited and will restart.
+    BackOff {
+        /// How long they ran.
+        ran: Duration,
+        /// When they exited.
+        until: Timestamp,
+    },
+}
+
+pub(crate) fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.container_statuses.iter().flatten())
+}
+
+/// Returns the progress of the containers of a Pod that has not finished. They all behave alike, so
+/// that the first one stands for all.
+pub(crate) fn progress(pod: &Pod) -> Progress {
+    let Some(first) = container_statuses(pod).next() else {
+        // Its status was written by hand.
+        return match phase(pod) {
+            "Running" => Progress::Running(None),
+            _ => Progress::Creating,
+        };
+    };
+    let state = first.state.as_ref();
+    let running = state.and_then(|state| state.running.as_ref());
+    if let Some(running) = running {
+        return Progress::Running(running.started_at.as_ref().map(|Time(at)| *at));
+    }
+    let last = first.last_state.as_ref();
+    let exited = state
+        .and_then(|state| state.terminated.as_ref())
+        .or_else(|| last.and_then(|last| last.terminated.as_ref()));
+    match exited {
+        Some(exited) => back_off(exited),
+        None => Progress::Creating,
+    }
+}
+
+fn back_off(exited: &ContainerStateTerminated) -> Progress {
+    let at = |time: &Option<Time>| time.as_ref().map(|Time(at)| *at);
+    let until = at(&exited.finished_at).unwrap_or_default();
+    let since = at(&exited.started_at).unwrap_or(until);
+    Progress::BackOff {
+        ran: Duration::try_from(until.duration_since(since)).unwrap_or_default(),
+        until,
+    }
+}
+
+/// Returns how often the containers of a Pod have restarted.
+pub(crate) fn restarts(pod: &Pod) -> i32 {
+    let mut statuses = container_statuses(pod);
+    statuses.next().map_or(0, |first| first.restart_count)
 }

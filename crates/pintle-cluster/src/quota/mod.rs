@@ -6,7 +6,8 @@
 //!
 //! It reads the quota and then the objects from the server, not from caches: a cache that has the
 //! charged quota but not yet the object would count too little, and admission would admit too much.
-//! The status is written only if the quota is still the one that was read.
+//! The server charges a quota when nothing but the store is left to do, so what is charged exists a
+//! moment later; a count in between is corrected by the next one. The status is written only if the quota is still the one that was read.
 
 mod plan;
 
@@ -24,7 +25,7 @@ use kube::{
 use parking_lot::Mutex;
 use pintle::{
     cache::{Kind, Lister, Object, ObjectKey},
-    controller::{Action, Context, Listers, ReconcileError},
+    controller::{Action, Context, Listers, Predicate, ReconcileError},
     informer::WatchInput,
 };
 use pintle_apiserver::quota::Quota;
@@ -49,6 +50,7 @@ pub(crate) async fn run(
     let (shared, counted) = (environment.clone(), Counted::default());
     environment
         .controller::<ResourceQuota>("resource-quotas")
+        .filter(spec_changed())
         .watches::<Pod>(quotas_of(&quotas))
         .watches::<PersistentVolumeClaim>(quotas_of(&quotas))
         .watches::<ConfigMap>(quotas_of(&quotas))
@@ -61,6 +63,15 @@ pub(crate) async fn run(
         )
         .await?;
     Ok(())
+}
+
+/// Ignores the charges of admission: what exists has not changed yet, and the object that is charged
+/// may be stored only after the count.
+fn spec_changed() -> Predicate<ResourceQuota> {
+    Predicate::new(|old, new| {
+        let spec = |quota: &Object<ResourceQuota>| quota.get().ok()?.spec.clone();
+        old.is_none_or(|old| spec(old) != spec(new))
+    })
 }
 
 /// Watches the metadata of a kind, as the garbage collector does.

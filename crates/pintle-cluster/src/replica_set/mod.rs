@@ -22,6 +22,8 @@
 
 mod plan;
 
+pub(crate) use self::plan::slow_start;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
@@ -151,7 +153,7 @@ async fn create_pods(
     recorder: &EventRecorder,
 ) -> Option<Failure> {
     let pod = plan::pod_from_template(set);
-    for batch in plan::slow_start(count) {
+    for batch in slow_start(count) {
         let created = futures::future::join_all((0..batch).map(|_| cx.create(&pod))).await;
         let mut failure = None;
         for result in created {

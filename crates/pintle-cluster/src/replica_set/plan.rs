@@ -77,7 +77,8 @@ pub(crate) fn plan(
     }
 }
 
-/// Returns the sizes of the batches in which to create `count` Pods: 1, 2, 4 and so on.
+/// Returns the sizes of the batches in which to create `count` Pods: 1, 2, 4 and so on, up to
+/// [`BURST`].
 ///
 /// If one creation fails, the others are likely to fail too (quota, webhook). Stopping at the first
 /// batch with a failure saves most of those requests.
@@ -87,7 +88,7 @@ pub(crate) fn slow_start(count: usize) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let size = batch.min(left);
         left -= size;
-        batch *= 2;
+        batch = (batch * 2).min(BURST);
         (size > 0).then_some(size)
     })
 }

@@ -29,7 +29,7 @@ fn expected(manager: bool, scheduler: bool) -> BTreeMap<String, bool> {
     all.map(|(name, healthy)| (name.to_owned(), healthy)).into()
 }
 
-/// Proves bootstrap/component-status.
+/// Proves bootstrap/objects.
 #[tokio::test(start_paused = true)]
 async fn components_are_healthy_while_their_loops_run() {
     let server = virtual_server();

@@ -149,7 +149,11 @@ fn idle_cluster_writes_nothing_for_a_day() {
         kubectl.rollout("web").await;
         kubectl.set_image("web", "nginx:2").await;
         kubectl.rollout("web").await;
+        kubectl.create_stateful_set("db", "postgres:1", 2).await;
+        kubectl.create_job("pi", "pi:1", 2).await;
+        kubectl.create_daemon_set("agent", "agent:1").await;
         sleep(Duration::from_secs(30)).await;
+        assert_eq!(kubectl.pods().await.len(), 8);
         gateway.reset();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
@@ -166,7 +170,7 @@ fn idle_cluster_writes_nothing_for_a_day() {
     });
 }
 
-/// Proves cluster/one-watch-per-kind.
+/// Proves factory/inputs.
 #[test]
 fn each_kind_is_listed_and_watched_at_most_once() {
     run(async {

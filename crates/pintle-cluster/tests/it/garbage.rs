@@ -45,7 +45,7 @@ async fn until_left(kubectl: &Kubectl, left: &[&str]) {
     .await;
 }
 
-/// Proves gc/owners, gc/collects.
+/// Proves gc/collects.
 #[tokio::test(start_paused = true)]
 async fn object_with_a_dangling_owner_is_deleted() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -128,7 +128,7 @@ async fn kind_without_the_preferred_version_is_collected() {
     cluster.stop().await;
 }
 
-/// Proves gc/owners, gc/orphan.
+/// Proves gc/collects, gc/orphan.
 #[tokio::test(start_paused = true)]
 async fn owner_in_another_version_orphans_its_dependent() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -402,7 +402,7 @@ async fn namespace_can_be_deleted_during_a_rollout() {
     cluster.stop().await;
 }
 
-/// Proves cluster/loop-restart.
+/// Proves cluster/loops.
 #[tokio::test(start_paused = true)]
 async fn collector_that_fails_to_start_is_restarted() {
     let server = virtual_server();

@@ -9,8 +9,12 @@
 
 mod components;
 mod convergence;
+mod cron_job;
+mod daemon_set;
 mod disruption;
 mod garbage;
+mod job;
+mod pod_scripts;
 mod policies;
 #[cfg(all(unix, feature = "cli"))]
 mod program;
@@ -18,6 +22,7 @@ mod quota;
 mod rbac;
 mod rollout;
 mod scheduling;
+mod stateful_set;
 mod storage;
 mod support;
 mod your_controller;

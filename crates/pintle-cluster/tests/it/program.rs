@@ -145,7 +145,7 @@ async fn context_is_added_to_the_kubeconfig_and_removed() {
 /// Proves cluster/program.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn nohup_keeps_it_running_after_a_hangup() {
+async fn ignored_sighup_does_not_stop_the_program() {
     let mut command = Command::new("sh");
     command.args([
         "-c",
@@ -207,7 +207,10 @@ async fn listens_beyond_loopback_on_request() {
     let program = Program::start(&["--listen", "0.0.0.0:0", "--tls-san", "ci.example.com"]);
     let greeting = &program.greeting;
     assert!(greeting.contains("listening on 0.0.0.0:"), "{greeting}");
-    assert!(greeting.contains("here https://127.0.0.1:"), "{greeting}");
+    assert!(
+        greeting.contains("(local: https://127.0.0.1:"),
+        "{greeting}"
+    );
     let mut config = config(&program).await;
     config.tls_server_name = Some("ci.example.com".to_owned());
     let nodes = Api::<Node>::all(Client::try_from(config).unwrap());
@@ -248,57 +251,86 @@ async fn second_cluster_does_not_take_over_the_context() {
     assert!(!path.exists());
 }
 
+/// Runs `pintle-cluster validate` on a CRD of Foos with a rule, and on samples.
+fn validate(rule: &str, samples: &str) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "foos.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "foos", "kind": "Foo" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": { "type": "object", "properties": { "spec": {
+                    "type": "object", "properties": { "replicas": { "type": "integer" } },
+                    "x-kubernetes-validations": [{ "rule": rule, "message": "too many" }],
+                } } } } }],
+        },
+    });
+    let crds = directory.path().join("crds");
+    std::fs::create_dir(&crds).unwrap();
+    std::fs::write(crds.join("foo.json"), crd.to_string()).unwrap();
+    let path = directory.path().join("sample.yaml");
+    std::fs::write(&path, samples).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+        .args(["validate".as_ref(), crds.as_os_str(), path.as_os_str()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let prefix = format!("{}/", directory.path().display());
+    (output.status.code(), text.replace(&prefix, ""))
+}
+
+/// A ConfigMap and a Foo.
+fn samples(version: &str, replicas: i64) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: example.com/{version}\nkind: Foo\n\
+         metadata: {{name: a}}\nspec: {{replicas: {replicas}}}\n"
+    )
+}
+
 /// Proves cluster/validate.
 #[test]
 fn validate_reports_problems_of_crds_and_samples() {
-    let directory = tempfile::tempdir().unwrap();
-    let crd = |rule: &str| {
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": "foos.example.com" },
-            "spec": {
-                "group": "example.com", "scope": "Namespaced",
-                "names": { "plural": "foos", "kind": "Foo" },
-                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": {
-                    "openAPIV3Schema": { "type": "object", "properties": { "spec": {
-                        "type": "object", "properties": { "replicas": { "type": "integer" } },
-                        "x-kubernetes-validations": [{ "rule": rule, "message": "too many" }],
-                    } } } } }],
-            },
-        })
-    };
-    let run = |rule: &str, replicas: i64| {
-        let crds = directory.path().join("crds");
-        std::fs::create_dir_all(&crds).unwrap();
-        std::fs::write(crds.join("foo.json"), crd(rule).to_string()).unwrap();
-        let sample = format!(
-            "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: example.com/v1\nkind: Foo\n\
-             metadata: {{name: a}}\nspec: {{replicas: {replicas}}}\n"
-        );
-        let path = directory.path().join("sample.yaml");
-        std::fs::write(&path, sample).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
-            .args(["validate".as_ref(), crds.as_os_str(), path.as_os_str()])
-            .output()
-            .unwrap();
-        (
-            output.status.code(),
-            String::from_utf8(output.stdout).unwrap(),
-        )
-    };
-    let (code, text) = run("self.replicas <= 5", 3);
+    let (code, text) = validate("self.replicas <= 5", &samples("v1", 3));
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(
         text,
         "1 CRDs and 1 objects checked, 1 objects of other kinds skipped: 0 problems\n"
     );
-    let (code, text) = run("self.replicas <= 5", 6);
+    let (code, text) = validate("self.replicas <= 5", &samples("v1", 6));
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("sample.yaml: Foo \"a\" is invalid: spec: Invalid value: too many"),
+        text.contains(
+            "sample.yaml: Foo.example.com \"a\" is invalid: spec: Invalid value: too many"
+        ),
         "{text}"
     );
-    let (code, text) = run("self.replcias <= 5", 6);
+    let (code, text) = validate("self.replcias <= 5", &samples("v1", 6));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("undefined field 'replcias'"), "{text}");
+}
+
+/// Proves cluster/validate.
+#[test]
+fn validate_refuses_versions_that_are_not_served() {
+    let (code, text) = validate("self.replicas <= 5", &samples("v2", 3));
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(
+        text,
+        "sample.yaml: Foo \"a\": foos.example.com does not serve \"Foo\" of \
+         \"example.com/v2\"\n\
+         1 CRDs and 1 objects checked, 1 objects of other kinds skipped: 1 problems\n"
+    );
+}
+
+/// Proves cluster/validate.
+#[test]
+fn validate_names_objects_whose_crd_was_refused() {
+    let (code, text) = validate("self.replcias <= 5", &samples("v1", 3));
+    assert_eq!(code, Some(1), "{text}");
+    let expected = "sample.yaml: Foo \"a\": not checked, because its CRD was refused\n\
+        1 CRDs and 0 objects checked, 1 objects of refused CRDs not checked, 1 objects of other \
+        kinds skipped: 1 problems\n";
+    assert!(text.ends_with(expected), "{text}");
 }

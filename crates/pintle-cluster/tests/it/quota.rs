@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use crate::support::{Kubectl, start, virtual_cluster, wait_for};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Secret};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
+};
+use pintle_apiserver::ConversionRequest;
 use serde_json::{Value, json};
 
 async fn quota(kubectl: &Kubectl, hard: &Value) {
@@ -110,5 +115,61 @@ async fn rollout_stops_at_the_quota_and_continues_when_it_is_raised() {
     )
     .await;
     assert_eq!(kubectl.list::<Pod>().await.len(), 3);
+    cluster.stop().await;
+}
+
+/// Proves quota/enforced.
+#[tokio::test(start_paused = true)]
+async fn charge_of_a_slow_create_is_not_taken_back() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let schema = json!({ "openAPIV3Schema": { "type": "object" } });
+    let definition = json!({
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "widgets", "kind": "Widget" },
+            "conversion": { "strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": { "url": "https://example.com" },
+            }},
+            "versions": [
+                { "name": "v1", "served": true, "storage": true, "schema": schema },
+                { "name": "v2", "served": true, "storage": false, "schema": schema },
+            ],
+        },
+    });
+    let definitions = Api::<CustomResourceDefinition>::all(cluster.client());
+    let definition = serde_json::from_value(definition).unwrap();
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    let convert = |request: ConversionRequest| async move {
+        // Between the charge and the store, the loop has time to count.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let version = request.desired_api_version().to_owned();
+        let mut objects = request.into_objects();
+        for object in &mut objects {
+            object["apiVersion"] = json!(version);
+        }
+        Ok(objects)
+    };
+    let server = cluster.server();
+    let _converter = server.register_converter("widgets.example.com", convert);
+    quota(&kubectl, &json!({ "count/widgets.example.com": "1" })).await;
+    used(&kubectl, &json!({ "count/widgets.example.com": "0" })).await;
+
+    let kind = GroupVersionKind::gvk("example.com", "v2", "Widget");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "widgets");
+    let widgets = Api::<DynamicObject>::namespaced_with(cluster.client(), "default", &resource);
+    let create = async |name: &str, after: u64| {
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        let widget = DynamicObject::new(name, &resource);
+        widgets.create(&PostParams::default(), &widget).await
+    };
+    let (first, second) = futures::join!(create("a", 0), create("b", 3));
+    first.unwrap();
+    let refused = second.unwrap_err().to_string();
+    assert!(refused.contains("exceeded quota: q"), "{refused}");
     cluster.stop().await;
 }

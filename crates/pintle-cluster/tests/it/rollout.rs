@@ -89,7 +89,7 @@ async fn new_image_rolls_out_and_undo_restores_the_old_one() {
     cluster.stop().await;
 }
 
-/// Proves cluster/loops-optional.
+/// Proves cluster/loops.
 #[tokio::test(start_paused = true)]
 async fn disabled_loops_do_nothing() {
     let (cluster, kubectl) = start(virtual_cluster().loops(Loops::NONE)).await;

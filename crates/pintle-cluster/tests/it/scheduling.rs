@@ -133,8 +133,13 @@ async fn server_warns_about_kinds_without_a_loop() {
     };
     let whole = virtual_cluster().start().await;
     assert!(!warned(&whole, "deployments").await);
-    assert!(warned(&whole, "daemonsets").await);
+    assert!(!warned(&whole, "daemonsets").await);
     whole.stop().await;
+    let some = Loops::ALL.without(Loops::DAEMON_SET);
+    let some = virtual_cluster().loops(some).start().await;
+    assert!(!warned(&some, "deployments").await);
+    assert!(warned(&some, "daemonsets").await);
+    some.stop().await;
     let bare = virtual_cluster().loops(Loops::NONE).start().await;
     assert!(warned(&bare, "deployments").await);
     bare.stop().await;

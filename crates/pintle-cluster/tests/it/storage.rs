@@ -118,7 +118,7 @@ async fn bound_volume_is_deleted_once_released() {
     cluster.stop().await;
 }
 
-/// Proves cluster/loops-optional.
+/// Proves cluster/loops.
 #[tokio::test(start_paused = true)]
 async fn claim_is_not_deleted_without_the_loop() {
     let loops = Loops::ALL.without(Loops::VOLUME_PROTECTION);

@@ -228,7 +228,7 @@ fn new_deployment_creates_one_set_and_completes() {
     assert_eq!(world.plan().requeue_after, None);
 }
 
-/// Proves deployment/rollout, deployment/revisions.
+/// Proves deployment/rollout, workloads/revisions.
 #[test]
 fn undo_reuses_the_old_set_under_a_new_revision() {
     let mut world = World::new(deployment(4, "nginx:1"));
@@ -254,7 +254,7 @@ fn undo_reuses_the_old_set_under_a_new_revision() {
     );
 }
 
-/// Proves deployment/revisions.
+/// Proves workloads/revisions.
 #[test]
 fn old_sets_beyond_the_history_limit_are_deleted() {
     let mut world = World::new(deployment(2, "nginx:1"));

@@ -49,7 +49,7 @@ fn long_name_is_truncated() {
     assert_eq!(new_set(&deployment).metadata.name.unwrap().len(), 253);
 }
 
-/// Proves deployment/revisions.
+/// Proves workloads/revisions.
 #[test]
 fn new_set_gets_the_next_revision_and_keeps_its_history() {
     let deployment = deployment(

@@ -44,3 +44,9 @@ proptest! {
         prop_assert!(limits.unavailable <= n);
     }
 }
+
+#[test]
+fn huge_percentages_are_no_overflow() {
+    let huge = IntOrString::String("9223372036854775807%".to_owned());
+    assert_eq!(resolve(Some(&huge), 2, Round::Up), i32::MAX);
+}

@@ -3,7 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    super::decide::{Decision, OwnerStates, Propagation, Step},
+    *,
+};
 
 /// A server and the collector that watches it.
 #[derive(Default)]
@@ -238,7 +241,7 @@ fn dangling_reference_is_removed_if_another_owner_exists() {
     assert_eq!(world.owners_of("child"), ["b"]);
 }
 
-/// Proves gc/owners, gc/collects.
+/// Proves gc/collects.
 #[test]
 fn dependent_of_a_missing_owner_is_collected_after_a_lookup() {
     let mut world = World::default();
@@ -249,7 +252,7 @@ fn dependent_of_a_missing_owner_is_collected_after_a_lookup() {
     assert_eq!(world.lookups, 1, "the result is remembered");
 }
 
-/// Proves gc/owners.
+/// Proves gc/collects.
 #[test]
 fn owner_with_another_uid_does_not_count() {
     let mut world = World::default();
@@ -356,7 +359,7 @@ fn orphan_deletion_retains_dependents() {
     assert!(world.owners_of("a").is_empty() && world.owners_of("b").is_empty());
 }
 
-/// Proves gc/owners, gc/orphan.
+/// Proves gc/collects, gc/orphan.
 #[test]
 fn reference_in_another_version_of_the_group_counts() {
     let in_another_version = || OwnerReference {

@@ -54,7 +54,11 @@ fn chosen(pod: &Pod, nodes: &[(&Node, usize)]) -> Option<String> {
 }
 
 fn advance(pod: &mut Pod, pace: Pace, now: i64) -> Step {
-    let step = step(pod, HOST, || ADDRESS, pace, at(now));
+    advance_as(pod, &Behavior::run(), pace, now)
+}
+
+fn advance_as(pod: &mut Pod, behavior: &Behavior, pace: Pace, now: i64) -> Step {
+    let step = step(pod, HOST, || ADDRESS, behavior, pace, at(now));
     if let Step::Report { status, .. } = &step {
         pod.status = Some((**status).clone());
     }
@@ -80,6 +84,11 @@ fn pod_is_placed_on_the_least_loaded_fitting_node() {
         chosen(&pod(), &[(&a, 2), (&cordoned, 0)]).as_deref(),
         Some("a")
     );
+
+    let mut privileged = pod();
+    privileged.spec.as_mut().unwrap().tolerations =
+        Some(serde_json::from_value(json!([{ "operator": "Exists" }])).unwrap());
+    assert_eq!(chosen(&privileged, &[(&cordoned, 0)]).as_deref(), Some("b"));
 
     let mut selective = pod();
     selective.spec.as_mut().unwrap().node_selector = Some([("disk".into(), "c".into())].into());
@@ -224,4 +233,192 @@ fn pods_have_unique_addresses() {
     for i in 0..2000 {
         assert!(seen.insert(addresses.get_or_allocate(&i.to_string())));
     }
+}
+
+fn with_policy(policy: &str) -> Pod {
+    let mut pod = pod();
+    pod.spec.as_mut().unwrap().restart_policy = Some(policy.into());
+    pod
+}
+
+fn container(pod: &Pod) -> k8s_openapi::api::core::v1::ContainerStatus {
+    state::container_statuses(pod).next().unwrap().clone()
+}
+
+fn waiting_for(pod: &Pod) -> Option<String> {
+    container(pod).state?.waiting?.reason
+}
+
+fn requeue(step: &Step) -> Option<Duration> {
+    match step {
+        Step::Report { requeue_after, .. } => *requeue_after,
+        _ => None,
+    }
+}
+
+/// Proves pods/script.
+#[test]
+fn exited_pod_ends_or_restarts_by_its_policy() {
+    for (policy, code, phase) in [
+        ("Never", 0, "Succeeded"),
+        ("Never", 3, "Failed"),
+        ("OnFailure", 0, "Succeeded"),
+        ("OnFailure", 3, "Running"),
+        ("Always", 0, "Running"),
+    ] {
+        let mut pod = with_policy(policy);
+        let behavior = Behavior::exit(code).after(seconds(4));
+        assert_eq!(
+            requeue(&advance_as(&mut pod, &behavior, pace(1, 0), 0)),
+            Some(seconds(1))
+        );
+        assert_eq!(
+            requeue(&advance_as(&mut pod, &behavior, pace(1, 0), 1)),
+            Some(seconds(4))
+        );
+        assert!(state::is_ready(&pod));
+        assert_eq!(
+            advance_as(&mut pod, &behavior, pace(1, 0), 3),
+            Step::Wait(seconds(2))
+        );
+        advance_as(&mut pod, &behavior, pace(1, 0), 5);
+        assert_eq!(state::phase(&pod), phase, "{policy} {code}");
+        let status = container(&pod);
+        let (restarts, state) = match phase {
+            "Running" => (1, status.last_state),
+            _ => (0, status.state),
+        };
+        assert_eq!(status.restart_count, restarts, "{policy} {code}");
+        let exited = state.unwrap().terminated.unwrap();
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        assert_eq!(
+            (exited.exit_code, exited.reason.as_deref()),
+            (code, Some(reason))
+        );
+        assert_eq!(
+            (exited.started_at, exited.finished_at),
+            (Some(Time(at(1))), Some(Time(at(5))))
+        );
+        if phase != "Running" {
+            assert!(!state::is_ready(&pod));
+            assert_eq!(advance_as(&mut pod, &behavior, pace(1, 0), 99), Step::None);
+        }
+    }
+}
+
+/// Proves pods/script.
+#[test]
+fn crash_loop_backs_off_up_to_five_minutes() {
+    let mut pod = pod();
+    let behavior = Behavior::crash_loop();
+    let mut now = 0;
+    let mut delays = Vec::new();
+    for _ in 0..40 {
+        let before = waiting_for_crash(&pod);
+        let step = advance_as(&mut pod, &behavior, pace(0, 0), now);
+        let wait = requeue(&step).unwrap();
+        if waiting_for_crash(&pod) && !before {
+            delays.push(wait.as_secs());
+        }
+        now += i64::try_from(wait.as_secs()).unwrap().max(1);
+    }
+    assert_eq!(delays[..7], [10, 20, 40, 80, 160, 300, 300]);
+    let status = container(&pod);
+    assert!(status.restart_count > 7);
+    // It recovers when its behavior changes, after the back-off.
+    while requeue(&advance_as(&mut pod, &Behavior::run(), pace(0, 0), now)).is_some() {}
+    advance_as(&mut pod, &Behavior::run(), pace(0, 0), now + 300);
+    assert!(state::is_ready(&pod));
+    assert_eq!(
+        advance_as(&mut pod, &Behavior::run(), pace(0, 0), now + 9000),
+        Step::None
+    );
+}
+
+fn waiting_for_crash(pod: &Pod) -> bool {
+    state::container_statuses(pod).next().is_some()
+        && waiting_for(pod).as_deref() == Some("CrashLoopBackOff")
+}
+
+/// Proves pods/script.
+#[test]
+fn containers_that_cannot_start_say_why_once() {
+    for (behavior, reason, message) in [
+        (
+            Behavior::fail_image_pull(),
+            "ImagePullBackOff",
+            "Back-off pulling image \"nginx:1\"",
+        ),
+        (
+            {
+                let mut pod = pod();
+                let annotations = pod.metadata.annotations.get_or_insert_default();
+                annotations.insert(Behavior::ANNOTATION.into(), "explode".into());
+                Behavior::of(&pod)
+            },
+            "CreateContainerConfigError",
+            "invalid behavior \"explode\": unknown verb \"explode\"",
+        ),
+    ] {
+        let mut pod = pod();
+        advance_as(&mut pod, &behavior, pace(1, 0), 0);
+        assert_eq!(waiting_for(&pod).as_deref(), Some("ContainerCreating"));
+        advance_as(&mut pod, &behavior, pace(1, 0), 1);
+        let waiting = container(&pod).state.unwrap().waiting.unwrap();
+        assert_eq!(
+            (waiting.reason.as_deref(), waiting.message.as_deref()),
+            (Some(reason), Some(message))
+        );
+        assert_eq!(state::phase(&pod), "Pending");
+        assert_eq!(advance_as(&mut pod, &behavior, pace(1, 0), 50), Step::None);
+        // The image appears.
+        advance(&mut pod, pace(1, 0), 60);
+        assert!(state::is_ready(&pod));
+        assert_eq!(container(&pod).restart_count, 0);
+    }
+}
+
+/// Proves pods/script.
+#[test]
+fn readiness_follows_the_behavior() {
+    let mut pod = pod();
+    advance_as(&mut pod, &Behavior::never_ready(), pace(0, 0), 0);
+    assert_eq!(
+        (state::phase(&pod), state::is_ready(&pod)),
+        ("Running", false)
+    );
+    assert_eq!(
+        advance_as(&mut pod, &Behavior::never_ready(), pace(0, 0), 9),
+        Step::None
+    );
+    advance(&mut pod, pace(0, 0), 10);
+    assert_eq!(state::ready_since(&pod), Some(at(10)));
+    advance_as(&mut pod, &Behavior::never_ready(), pace(0, 0), 20);
+    assert!(!state::is_ready(&pod));
+    let running = container(&pod).state.unwrap().running.unwrap();
+    assert_eq!(running.started_at, Some(Time(at(0))));
+    let slow = Behavior::run().ready_after(seconds(60));
+    let mut pod = with_policy("Always");
+    assert_eq!(
+        requeue(&advance_as(&mut pod, &slow, pace(1, 0), 0)),
+        Some(seconds(60))
+    );
+}
+
+/// Proves pods/lifecycle.
+#[test]
+fn deleted_pod_with_a_finalizer_reports_its_end() {
+    let mut pod = pod();
+    pod.metadata.finalizers = Some(vec!["example.com/held".into()]);
+    advance(&mut pod, pace(0, 0), 0);
+    pod.metadata.deletion_timestamp = Some(Time(at(30)));
+    pod.metadata.deletion_grace_period_seconds = Some(30);
+    advance(&mut pod, pace(0, 0), 5);
+    assert_eq!(state::phase(&pod), "Failed");
+    let exited = container(&pod).state.unwrap().terminated.unwrap();
+    assert_eq!(exited.exit_code, 143);
+    assert_eq!(advance(&mut pod, pace(0, 0), 5), Step::Remove);
+    pod.metadata.deletion_grace_period_seconds = Some(0);
+    pod.metadata.deletion_timestamp = Some(Time(at(5)));
+    assert_eq!(advance(&mut pod, pace(0, 0), 5), Step::None);
 }

@@ -109,6 +109,7 @@ fn creations_start_slowly() {
     assert_eq!(slow_start(0).collect::<Vec<_>>(), Vec::<usize>::new());
     assert_eq!(slow_start(1).collect::<Vec<_>>(), [1]);
     assert_eq!(slow_start(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
+    assert_eq!(slow_start(9999).max(), Some(BURST));
 }
 
 /// Proves replicaset/scale.

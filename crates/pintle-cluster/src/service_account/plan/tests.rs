@@ -25,6 +25,6 @@ fn namespace_gets_account_and_current_root_ca() {
 
 /// Proves service-accounts/defaults.
 #[test]
-fn terminating_namespace_gets_nothing() {
+fn terminating_namespace_needs_no_writes() {
     assert!(plan(&namespace("Terminating"), false, None, "PEM").is_empty());
 }

@@ -14,7 +14,8 @@ use std::{fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
+    apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    batch::v1::Job,
     core::v1::Pod,
 };
 use kube::{
@@ -134,6 +135,60 @@ impl Kubectl {
                     "metadata": { "labels": { "app": name } },
                     "spec": { "containers": [{ "name": "main", "image": image }] },
                 },
+            },
+        }))
+        .await
+    }
+
+    /// Creates a `StatefulSet` with a claim per Pod.
+    pub async fn create_stateful_set(&self, name: &str, image: &str, replicas: i32) -> StatefulSet {
+        self.create(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "replicas": replicas,
+                "serviceName": name,
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{ "name": "main", "image": image }] },
+                },
+                "volumeClaimTemplates": [{
+                    "metadata": { "name": "data" },
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": { "requests": { "storage": "1Gi" } },
+                    },
+                }],
+            },
+        }))
+        .await
+    }
+
+    /// Creates a `DaemonSet` for all nodes.
+    pub async fn create_daemon_set(&self, name: &str, image: &str) -> DaemonSet {
+        self.create(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{ "name": "main", "image": image }] },
+                },
+            },
+        }))
+        .await
+    }
+
+    /// Creates a Job with this number of completions.
+    pub async fn create_job(&self, name: &str, image: &str, completions: i32) -> Job {
+        self.create(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "completions": completions,
+                "template": { "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{ "name": "main", "image": image }],
+                }},
             },
         }))
         .await

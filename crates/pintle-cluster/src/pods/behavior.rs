@@ -1,0 +1,261 @@
+//! What the containers of a simulated Pod do: run, exit, or never start.
+//!
+//! A behavior is a value that the kubelet's [`plan`](super::plan) reads in every step, so it can
+//! change while the Pod runs.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::meta;
+
+/// What the containers of a simulated Pod do.
+///
+/// It is set for the Pods that a selector matches with [`Cluster::pods`](crate::Cluster::pods), or
+/// for one Pod with the annotation [`ANNOTATION`](Self::ANNOTATION). The annotation holds a verb and
+/// options, separated by spaces:
+///
+/// | annotation | the containers |
+/// |---|---|
+/// | `run` | start, become ready, and keep running |
+/// | `never-ready` | start and keep running, but never become ready |
+/// | `fail-image-pull` | never start: `ImagePullBackOff` |
+/// | `exit code=3 reason=Error after=5s` | exit with a code, by default 0 |
+/// | `crash-loop` | exit with code 1 |
+/// | `oom-kill` | exit with code 137 and reason `OOMKilled` |
+///
+/// | option | meaning |
+/// |---|---|
+/// | `ready-after=30s` | the time until the containers start, instead of the cluster's |
+/// | `after=5s` | the time that they run before they exit; default: the cluster's `pod_ready_after` |
+///
+/// What follows an exit is up to the `restartPolicy` of the Pod: it ends as `Succeeded` or `Failed`,
+/// or its containers restart, at first immediately and then with a back-off of 10 s that doubles up
+/// to 5 min.
+///
+/// Pods run by default, except those of Jobs: they exit with code 0.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use pintle_cluster::Behavior;
+///
+/// let parsed: Behavior = "exit code=3 after=5s".parse()?;
+/// assert_eq!(parsed, Behavior::exit(3).after(Duration::from_secs(5)));
+/// # Ok::<(), pintle_cluster::InvalidBehavior>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behavior {
+    pub(super) action: Action,
+    /// The time from binding until the containers start, instead of the cluster's.
+    pub(super) ready_after: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Run,
+    NeverReady,
+    FailImagePull,
+    /// The annotation is invalid: the containers cannot be created.
+    Invalid(InvalidBehavior),
+    Exit(Exit),
+}
+
+/// How containers exit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exit {
+    pub(super) code: i32,
+    pub(super) reason: Option<String>,
+    /// How long they run before.
+    pub(super) after: Option<Duration>,
+}
+
+impl Exit {
+    fn new(code: i32) -> Self {
+        Self {
+            code,
+            reason: None,
+            after: None,
+        }
+    }
+
+    /// Returns the reason that the kubelet reports.
+    pub(super) fn reason(&self) -> &str {
+        let default = if self.code == 0 { "Completed" } else { "Error" };
+        self.reason.as_deref().unwrap_or(default)
+    }
+}
+
+impl Behavior {
+    /// The annotation of a Pod that sets its behavior, `pintle.dev/behavior`.
+    ///
+    /// A Pod with an invalid value does not start. Its containers wait with the reason
+    /// `CreateContainerConfigError` and a message that says what is wrong.
+    pub const ANNOTATION: &'static str = "pintle.dev/behavior";
+
+    fn new(action: Action) -> Self {
+        Self {
+            action,
+            ready_after: None,
+        }
+    }
+
+    /// Returns the behavior of containers that start, become ready and keep running.
+    pub fn run() -> Self {
+        Self::new(Action::Run)
+    }
+
+    /// Returns the behavior of containers that run but never become ready.
+    pub fn never_ready() -> Self {
+        Self::new(Action::NeverReady)
+    }
+
+    /// Returns the behavior of containers whose image cannot be pulled.
+    pub fn fail_image_pull() -> Self {
+        Self::new(Action::FailImagePull)
+    }
+
+    /// Returns the behavior of containers that exit with this code.
+    pub fn exit(code: i32) -> Self {
+        Self::new(Action::Exit(Exit::new(code)))
+    }
+
+    /// Returns the behavior of containers that exit with code 1.
+    pub fn crash_loop() -> Self {
+        Self::exit(1)
+    }
+
+    /// Returns the behavior of containers that exceed their memory: they exit with code 137 and the
+    /// reason `OOMKilled`.
+    pub fn oom_kill() -> Self {
+        Self::exit(137).reason("OOMKilled")
+    }
+
+    /// Sets how long containers run before they exit. Has no effect on containers that do not.
+    #[must_use]
+    pub fn after(mut self, time: Duration) -> Self {
+        if let Action::Exit(exit) = &mut self.action {
+            exit.after = Some(time);
+        }
+        self
+    }
+
+    /// Sets the reason that containers exit for. Has no effect on containers that do not.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        if let Action::Exit(exit) = &mut self.action {
+            exit.reason = Some(reason.into());
+        }
+        self
+    }
+
+    /// Sets the time from the binding of a Pod until its containers start.
+    #[must_use]
+    pub fn ready_after(mut self, time: Duration) -> Self {
+        self.ready_after = Some(time);
+        self
+    }
+
+    /// Returns the behavior of a Pod that no script matches: that of its annotation, or the default.
+    pub(super) fn of(pod: &Pod) -> Self {
+        match meta::annotation(&pod.metadata, Self::ANNOTATION) {
+            Some(text) => text
+                .parse()
+                .unwrap_or_else(|error| Self::new(Action::Invalid(error))),
+            None if is_of_job(pod) => Self::exit(0),
+            None => Self::run(),
+        }
+    }
+}
+
+fn is_of_job(pod: &Pod) -> bool {
+    meta::controller_of(&pod.metadata)
+        .is_some_and(|owner| owner.kind == "Job" && owner.api_version == "batch/v1")
+}
+
+/// A text is not a [`Behavior`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid behavior {text:?}: {why}")]
+pub struct InvalidBehavior {
+    text: String,
+    why: String,
+}
+
+impl FromStr for Behavior {
+    type Err = InvalidBehavior;
+
+    fn from_str(text: &str) -> Result<Self, InvalidBehavior> {
+        parse(text).map_err(|why| InvalidBehavior {
+            text: text.to_owned(),
+            why,
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<Behavior, String> {
+    let mut words = text.split_whitespace();
+    let mut behavior = match words.next() {
+        Some("run") => Behavior::run(),
+        Some("never-ready") => Behavior::never_ready(),
+        Some("fail-image-pull") => Behavior::fail_image_pull(),
+        Some("exit") => Behavior::exit(0),
+        Some("crash-loop") => Behavior::crash_loop(),
+        Some("oom-kill") => Behavior::oom_kill(),
+        Some(verb) => return Err(format!("unknown verb {verb:?}")),
+        None => return Err("a verb is missing".into()),
+    };
+    for word in words {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(format!("expected option=value instead of {word:?}"));
+        };
+        match (key, &mut behavior.action) {
+            ("ready-after", _) => behavior.ready_after = Some(duration(value)?),
+            ("after", Action::Exit(exit)) => exit.after = Some(duration(value)?),
+            ("reason", Action::Exit(exit)) => exit.reason = Some(value.to_owned()),
+            ("code", Action::Exit(exit)) => {
+                let code = value.parse::<u8>();
+                exit.code = code
+                    .map_err(|_| format!("the code is not between 0 and 255: {value:?}"))?
+                    .into();
+            }
+            _ => return Err(format!("unknown option {key:?}")),
+        }
+    }
+    Ok(behavior)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok();
+    parsed
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .ok_or_else(|| format!("not a duration such as 5s: {text:?}"))
+}
+
+impl fmt::Display for Behavior {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.action {
+            Action::Run => f.write_str("run")?,
+            Action::NeverReady => f.write_str("never-ready")?,
+            Action::FailImagePull => f.write_str("fail-image-pull")?,
+            Action::Invalid(error) => return f.write_str(&error.text),
+            Action::Exit(exit) => {
+                write!(f, "exit code={}", exit.code)?;
+                if let Some(reason) = &exit.reason {
+                    write!(f, " reason={reason}")?;
+                }
+                if let Some(after) = exit.after {
+                    write!(f, " after={}ms", after.as_millis())?;
+                }
+            }
+        }
+        match self.ready_after {
+            Some(time) => write!(f, " ready-after={}ms", time.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
