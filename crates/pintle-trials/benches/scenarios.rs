@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p pintle-trials
+//! cargo bench -p pintle-trials -- crash-after
 //! ```
 
 #![allow(
@@ -64,7 +65,11 @@ fn main() {
         let page = "hello".to_owned();
         Web::new("web", WebSpec { page, port: 80 })
     };
-    for family in [
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|it| !it.starts_with('-'))
+        .collect();
+    let all = [
         "nothing",
         "crash-after",
         "delay",
@@ -72,7 +77,13 @@ fn main() {
         "user-recreate",
         "unobserved",
         "",
-    ] {
+    ];
+    let families = if chosen.is_empty() {
+        all.to_vec()
+    } else {
+        chosen.iter().map(String::as_str).collect()
+    };
+    for family in families {
         let mut trial = check(controller).walk(&web()).name("bench");
         trial = trial
             .folder(std::env::temp_dir())

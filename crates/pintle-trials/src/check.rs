@@ -57,6 +57,8 @@ where
     R: Future + 'static,
 {
     let factory = move |cx| controller(cx).map(drop).boxed_local();
+    let mut options = Options::from_env();
+    let errors = std::mem::take(&mut options.errors);
     Check {
         setup: Setup {
             factory: Arc::new(factory),
@@ -68,10 +70,10 @@ where
             always: Vec::new(),
             eventually: Vec::new(),
         },
-        options: Options::from_env(),
+        options,
         story: Vec::new(),
         walk: None,
-        errors: Vec::new(),
+        errors,
     }
 }
 
@@ -264,8 +266,8 @@ impl Check {
     }
 
     /// Also runs this many scenarios with random combinations of faults and latencies.
-    pub fn seeds(mut self, seeds: u64) -> Self {
-        self.options.seeds = seeds;
+    pub fn seeds(mut self, seeds: usize) -> Self {
+        self.options.seeds = Some(seeds);
         self
     }
 

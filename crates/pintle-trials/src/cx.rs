@@ -78,7 +78,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if the trial says so. The entry may have been written nevertheless.
+    /// Fails if a fault is injected. The entry may have been written nevertheless.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +96,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if the trial says so. The entry may have been removed nevertheless.
+    /// Fails if a fault is injected. The entry may have been removed nevertheless.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +113,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if the trial says so.
+    /// Fails if a fault is injected.
     ///
     /// # Cancel safety
     ///
@@ -130,7 +130,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if the trial says so.
+    /// Fails if a fault is injected.
     ///
     /// # Cancel safety
     ///

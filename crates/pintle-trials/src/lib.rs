@@ -45,7 +45,7 @@
 //!
 //! Scenarios replay exactly if the controller takes time and randomness from [`Cx`] and does not
 //! depend on the iteration order of a hash map. A nondeterministic controller is reported with the
-//! first request that differs between two runs. It is tested all the same, but its scenarios count
+//! first request that differs between two runs. It is still tested, but its scenarios count
 //! as failed only if they fail twice.
 //!
 //! # Quiescence

@@ -1,7 +1,7 @@
 //! The controller's processes: starting, crashing, restarting.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Once},
@@ -23,8 +23,10 @@ use crate::{
 
 /// How long a crashed process takes to come back.
 const RESTART: Duration = Duration::from_secs(1);
+/// How long two processes run side by side.
+pub(crate) const OVERLAP: Duration = Duration::from_secs(6);
 /// How often a process may exit on its own before the scenario is aborted.
-const EXITS: usize = 8;
+const EXITS: u32 = 8;
 /// The user that the controller acts as.
 pub(crate) const USER: &str = "system:serviceaccount:default:controller";
 
@@ -34,19 +36,44 @@ pub(crate) type Factory = Arc<dyn Fn(Cx) -> LocalBoxFuture<'static, ()> + Send +
 thread_local! {
     /// The panics of the scenario on this thread.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    /// The main task of the running process. Older tasks belong to processes that have ended.
+    static MAIN_TASK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Collects panics on this thread instead of printing them.
+/// The main task while no process runs.
+const NO_PROCESS: u64 = u64::MAX;
+
+/// Ignores panics until the next process starts: after a crash, no task of the process would run.
+pub(crate) fn ignore_panics() {
+    MAIN_TASK.set(NO_PROCESS);
+}
+
+/// Returns the number of a task. Tokio numbers tasks in the order in which they are spawned. It does
+/// not promise to; `panics_of_crashed_processes_do_not_count` fails if that changes.
+fn number(task: tokio::task::Id) -> u64 {
+    task.to_string().parse().unwrap_or(NO_PROCESS - 1)
+}
+
+/// Returns whether the current task would not exist if crashed processes could be killed.
+fn is_ended() -> bool {
+    let main = MAIN_TASK.get();
+    main == NO_PROCESS || tokio::task::try_id().is_some_and(|task| number(task) < main)
+}
+
+/// Collects panics on this thread instead of printing them. Those of crashed processes are dropped.
 pub(crate) fn collect_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let collected = PANICS.with_borrow_mut(|panics| {
-                panics
-                    .as_mut()
-                    .map(|panics| panics.push(info.to_string()))
-                    .is_some()
+                let Some(panics) = panics else {
+                    return false;
+                };
+                if !is_ended() {
+                    panics.push(info.to_string());
+                }
+                true
             });
             if !collected {
                 default(info);
@@ -54,6 +81,7 @@ pub(crate) fn collect_panics() {
         }));
     });
     PANICS.set(Some(Vec::new()));
+    MAIN_TASK.set(0);
 }
 
 /// Returns the panics since [`collect_panics`] and stops collecting.
@@ -66,7 +94,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// Runs the processes until the scenario is over.
+/// Runs the processes until the scenario ends.
 pub(crate) async fn supervise(
     hub: Arc<Hub>,
     factory: Factory,
@@ -74,21 +102,22 @@ pub(crate) async fn supervise(
 ) {
     let mut running: BTreeMap<u32, Running> = BTreeMap::new();
     let mut exits = 0;
+    let mut stopped = false;
     let mut next = 1;
     let mut start = |running: &mut BTreeMap<u32, Running>| {
         running.insert(next, spawn(&hub, &factory, next));
         next += 1;
     };
+    let kill = |process: Running| {
+        process.session.sever();
+        process.task.abort();
+    };
     start(&mut running);
     while let Some(signal) = signals.recv().await {
         match signal {
             Signal::Crash(id) => {
-                if let Some(process) = running.remove(&id) {
-                    process.session.sever();
-                    process.task.abort();
-                }
-                sleep(RESTART).await;
-                start(&mut running);
+                running.remove(&id).into_iter().for_each(kill);
+                later(&hub, RESTART, Signal::Start);
             }
             Signal::Exited(id, panic) => {
                 let Some(process) = running.remove(&id) else {
@@ -102,15 +131,54 @@ pub(crate) async fn supervise(
                 let why = panic.unwrap_or_else(|| "its future completed".to_owned());
                 hub.record.lock().mark(format!("process {id} exits: {why}"));
                 if exits > EXITS {
-                    hub.give_up(Abort::CrashLoop(exits, why));
+                    hub.give_up(Abort::CrashLoop(EXITS as usize + 1, why));
                     return;
                 }
-                hub.record.lock().busy_for(RESTART * 3);
-                sleep(RESTART).await;
+                if running.is_empty() {
+                    // Like a kubelet, so that a process may exit while the server is down.
+                    let delay = RESTART * 2_u32.saturating_pow(exits - 1);
+                    hub.record.lock().busy_for(delay + RESTART * 2);
+                    later(&hub, delay, Signal::Start);
+                }
+            }
+            Signal::Start => {
+                if running.is_empty() && !stopped {
+                    start(&mut running);
+                }
+            }
+            Signal::Stop => {
+                stopped = true;
+                std::mem::take(&mut running).into_values().for_each(kill);
+            }
+            Signal::Resume => {
+                stopped = false;
+                if running.is_empty() {
+                    start(&mut running);
+                }
+            }
+            Signal::Overlap(id) => {
                 start(&mut running);
+                later(&hub, OVERLAP, Signal::Retire(id));
+            }
+            Signal::Retire(id) => {
+                if let Some(process) = running.remove(&id) {
+                    hub.record
+                        .lock()
+                        .mark(format!("process {id} stops (fault)"));
+                    kill(process);
+                }
             }
         }
     }
+}
+
+/// Sends a signal after some time.
+fn later(hub: &Arc<Hub>, delay: Duration, signal: Signal) {
+    let signals = hub.signals.clone();
+    tokio::task::spawn_local(async move {
+        sleep(delay).await;
+        let _ = signals.send(signal);
+    });
 }
 
 fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
@@ -124,6 +192,7 @@ fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
         server: hub.server.service_as(user),
     };
     let (hub, factory) = (Arc::clone(hub), Arc::clone(factory));
+    let of_task = Arc::clone(&session);
     let task = tokio::task::spawn_local(async move {
         let cx = Cx {
             client: kube::Client::new(gateway.clone(), "default"),
@@ -134,7 +203,8 @@ fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
         };
         let run = AssertUnwindSafe(async { factory(cx).await }).catch_unwind();
         let result = run.await;
-        let panic = result.err().map(|_| {
+        let panicked = result.is_err() && !of_task.is_severed();
+        let panic = panicked.then(|| {
             PANICS.with_borrow_mut(|panics| {
                 panics
                     .as_mut()
@@ -144,5 +214,6 @@ fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
         });
         let _ = hub.signals.send(Signal::Exited(id, panic));
     });
+    MAIN_TASK.set(number(task.id()));
     Running { session, task }
 }

@@ -8,11 +8,11 @@ use crate::{
     plan::Plan,
     report::Failure,
     runner::{baseline::Baseline, is_shrinkable},
-    trace::Abort,
+    trace::{Abort, Trace},
 };
 
 /// How many smaller scenarios are tried.
-const TRIES: usize = 16;
+const TRIES: usize = 12;
 
 /// Returns the smallest scenario found that fails the same oracle.
 pub(crate) fn shrink(
@@ -20,26 +20,34 @@ pub(crate) fn shrink(
     baseline: &Baseline,
     plan: Plan,
     violation: Violation,
+    trace: Trace,
 ) -> Failure {
     let mut tries = TRIES;
     let original = check.steps().len();
-    let mut best = (plan, violation);
-    let mut attempt = |plan: &Plan, wanted: &Violation| -> Option<Violation> {
-        tries = tries.checked_sub(1)?;
-        let (trace, found) = baseline.judge(check, plan);
+    let mut best = (plan, violation, trace);
+    // Replaces the best scenario if a smaller one fails the same oracle.
+    let mut attempt = |plan: Plan, best: &mut (Plan, Violation, Trace)| -> bool {
+        let Some(left) = tries.checked_sub(1) else {
+            return false;
+        };
+        tries = left;
+        let (trace, found) = baseline.judge(check, &plan);
         if matches!(trace.aborted, Some(Abort::Vanished | Abort::Story(_))) {
-            return None;
+            return false;
         }
-        found.into_iter().find(|it| it.oracle == wanted.oracle)
+        let same = found.into_iter().find(|it| it.oracle == best.1.oracle);
+        let Some(violation) = same else {
+            return false;
+        };
+        *best = (plan, violation, trace);
+        true
     };
     // Try with fewer faults.
     let mut i = 0;
     while best.0.faults.len() > 1 && i < best.0.faults.len() {
         let mut plan = best.0.clone();
         plan.faults.remove(i);
-        if let Some(violation) = attempt(&plan, &best.1) {
-            best = (plan, violation);
-        } else {
+        if !attempt(plan, &mut best) {
             i += 1;
         }
     }
@@ -49,45 +57,38 @@ pub(crate) fn shrink(
             seed: 0,
             ..best.0.clone()
         };
-        if let Some(violation) = attempt(&plan, &best.1) {
-            best = (plan, violation);
-        }
+        attempt(plan, &mut best);
     }
-    // Try with fewer steps, dropping the last ones first.
     if is_shrinkable(&best.0) {
-        let mut steps: Vec<usize> = (0..original).collect();
-        // Drop the steps after the one at which it was found.
-        let played = best.1.step.map_or(original, |step| step + 1);
-        if played < original {
+        let mut try_steps = |steps: &[usize], best: &mut _| {
+            let (plan, ..): &(Plan, Violation, Trace) = best;
             let plan = Plan {
-                steps: steps[..played].to_vec(),
-                ..best.0.clone()
+                steps: steps.to_vec(),
+                ..plan.clone()
             };
-            if let Some(violation) = attempt(&plan, &best.1) {
-                best = (plan, violation);
-                steps.truncate(played);
-            }
+            attempt(plan, best)
+        };
+        let all: Vec<usize> = (0..original).collect();
+        // Drop the steps after the one at which it was found, then those before it.
+        let played = best.1.step.map_or(original, |step| step + 1).min(original);
+        let mut steps = all.clone();
+        if played < original && try_steps(&all[..played], &mut best) {
+            steps.truncate(played);
+        }
+        if steps.len() > 2 && try_steps(&steps[steps.len() - 1..], &mut best) {
+            steps.drain(..steps.len() - 1);
         }
         let mut i = steps.len();
-        while i > 0 {
+        while i > 0 && steps.len() > 1 {
             i -= 1;
-            if steps.len() == 1 {
-                break;
-            }
             let mut fewer = steps.clone();
             fewer.remove(i);
-            let plan = Plan {
-                steps: fewer.clone(),
-                ..best.0.clone()
-            };
-            if let Some(violation) = attempt(&plan, &best.1) {
-                best = (plan, violation);
+            if try_steps(&fewer, &mut best) {
                 steps = fewer;
             }
         }
     }
-    let (plan, violation) = best;
-    let (trace, _) = baseline.judge(check, &plan);
+    let (plan, violation, trace) = best;
     let played = baseline.steps_of(check, &plan);
     let mut failure = Failure::new(plan, violation, trace, &played);
     failure.shrunk_from = original;

@@ -35,6 +35,8 @@ pub struct Trace {
     pub restless: Vec<Restless>,
     /// Changes of the competing writer that the controller overwrote without reading them.
     pub overwritten: Vec<String>,
+    /// Objects from which the controller removed the finalizer of another user.
+    pub unheld: Vec<String>,
     /// Conditions of the user that did not hold.
     pub unmet: Vec<String>,
     /// Virtual time at the end.

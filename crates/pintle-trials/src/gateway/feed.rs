@@ -84,6 +84,12 @@ struct Feed {
     over: bool,
 }
 
+/// An event of a watch.
+struct Event {
+    fingerprint: String,
+    revision: u64,
+}
+
 impl Feed {
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
@@ -99,16 +105,20 @@ impl Feed {
             sleep(hub.latency()).await;
         };
         session.alive(&hub).await;
-        let Some(fault) = self.fault_of(&line) else {
+        let Some(event) = self.event(&line) else {
             self.wait().await;
-            self.deliver(&line, None);
+            return Some(line);
+        };
+        let Some(fault) = self.fault_of(&event) else {
+            self.wait().await;
+            self.deliver(event, None);
             return Some(line);
         };
         match fault {
             Fault::Delay(by) => {
                 hub.hold(&self.resource, by);
                 self.wait().await;
-                self.deliver(&line, Some(fault));
+                self.deliver(event, Some(fault));
                 Some(line)
             }
             Fault::Cut => None,
@@ -125,7 +135,9 @@ impl Feed {
                 None
             }
             Fault::TimeTravel => {
-                let revision = revision_of(&line).saturating_sub(1);
+                // A server may lag behind by any number of changes: it has not seen this step yet.
+                let step = hub.record.lock().before_step;
+                let revision = event.revision.saturating_sub(1).min(step);
                 hub.travel(revision);
                 session.sever();
                 hub.record.lock().mark(format!(
@@ -136,7 +148,7 @@ impl Feed {
                 std::future::pending().await
             }
             _ => {
-                self.deliver(&line, Some(fault));
+                self.deliver(event, Some(fault));
                 Some(line)
             }
         }
@@ -175,36 +187,38 @@ impl Feed {
         self.gateway.session.alive(&hub).await;
     }
 
-    /// Names the event, and returns the fault that is armed for it.
-    fn fault_of(&self, line: &[u8]) -> Option<Fault> {
-        let fingerprint = self.fingerprint(line)?;
+    /// Returns the fault that is armed for an event.
+    fn fault_of(&self, event: &Event) -> Option<Fault> {
         let mut record = self.gateway.hub.record.lock();
-        let nth = record.count(&fingerprint);
-        record.fault(true, &fingerprint, nth)
+        let nth = record.count(&event.fingerprint);
+        record.fault(true, &event.fingerprint, nth)
     }
 
-    fn fingerprint(&self, line: &[u8]) -> Option<String> {
+    /// Parses and names an event. Returns `None` for a bookmark or an error.
+    fn event(&self, line: &[u8]) -> Option<Event> {
         let line: Line<'_> = serde_json::from_slice(line).ok()?;
         if matches!(&*line.kind, "BOOKMARK" | "ERROR") {
             return None;
         }
         let meta = line.object.metadata;
         let name = self.gateway.hub.record.lock().stable_name(&meta.name);
-        Some(format!(
-            "{}/{}/{}/{name}",
-            line.kind, self.resource, meta.namespace
-        ))
+        Some(Event {
+            fingerprint: format!("{}/{}/{}/{name}", line.kind, self.resource, meta.namespace),
+            revision: meta.resource_version.parse().unwrap_or_default(),
+        })
     }
 
-    fn deliver(&self, line: &[u8], fault: Option<Fault>) {
-        let Some(fingerprint) = self.fingerprint(line) else {
-            return;
-        };
+    fn deliver(&self, event: Event, fault: Option<Fault>) {
         let hub = &self.gateway.hub;
-        let (revision, newest) = (revision_of(line), hub.newest());
+        let Event {
+            fingerprint,
+            revision,
+        } = event;
+        let newest = hub.newest();
         let mut record = hub.record.lock();
+        let nth = record.count(&format!("delivered {fingerprint}"));
         let delivery = Delivery {
-            nth: 0,
+            nth,
             resource: self.resource.clone(),
             process: self.gateway.session.id,
             step: record.step,
@@ -214,15 +228,6 @@ impl Feed {
             fault: fault.map(Fault::name),
             fingerprint,
         };
-        let name = format!("delivered {}", delivery.fingerprint);
-        let nth = record.count(&name);
-        record.trace.deliveries.push(Delivery { nth, ..delivery });
+        record.trace.deliveries.push(delivery);
     }
-}
-
-fn revision_of(line: &[u8]) -> u64 {
-    let line = serde_json::from_slice::<Line<'_>>(line);
-    line.ok()
-        .and_then(|line| line.object.metadata.resource_version.parse().ok())
-        .unwrap_or_default()
 }

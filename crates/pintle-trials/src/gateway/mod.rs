@@ -37,8 +37,12 @@ use crate::{
     canonical::RIVAL,
     hub::{Hub, Origin, Signal},
     plan::Fault,
+    process::OVERLAP,
     trace::{self, Abort},
 };
+
+/// How late the request of a crashed process arrives.
+const LATE: Duration = Duration::from_secs(30);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type HttpResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -66,13 +70,14 @@ impl Session {
     /// Disconnects the process.
     pub(crate) fn sever(&self) {
         self.severed.store(true, Ordering::Relaxed);
+        crate::process::ignore_panics();
     }
 
     pub(crate) fn is_severed(&self) -> bool {
         self.severed.load(Ordering::Relaxed)
     }
 
-    /// Returns at once if the process is connected, and never otherwise.
+    /// Returns immediately if the process is connected, and never otherwise.
     pub(crate) async fn alive(&self, hub: &Hub) {
         if self.is_severed() || hub.abort.is_cancelled() {
             std::future::pending::<()>().await;
@@ -133,6 +138,19 @@ impl Gateway {
         let origin = Origin::Controller(call.index);
         let sent = Request::from_parts(parts, Full::new(body));
         let oneshot = self.server.clone().oneshot(sent);
+        if call.fault == Some(Fault::LateWrite) {
+            self.hub
+                .record
+                .lock()
+                .busy_for(LATE + Duration::from_secs(3));
+            let hub = Arc::clone(&self.hub);
+            tokio::spawn(async move {
+                sleep(LATE).await;
+                let _ = hub.attributed(origin, oneshot).await;
+            });
+            self.session.crash(&self.hub, "; its last request is late");
+            return std::future::pending().await;
+        }
         let Ok(response) = self.hub.attributed(origin, oneshot).await;
         self.hub.record.lock().trace.requests[call.index].status = Some(response.status().as_u16());
         let response = if call.target.verb == Verb::Watch && response.status().is_success() {
@@ -241,6 +259,14 @@ impl Gateway {
             }
             Some(Fault::UserRecreate) => {
                 self.hub.user_recreate().await;
+                Ok(())
+            }
+            Some(Fault::Overlap) => {
+                let mut record = self.hub.record.lock();
+                record.mark("a second process starts (fault)");
+                record.busy_for(OVERLAP + Duration::from_secs(1));
+                drop(record);
+                let _ = self.hub.signals.send(Signal::Overlap(self.session.id));
                 Ok(())
             }
             _ => Ok(()),

@@ -58,6 +58,16 @@ pub(crate) enum Signal {
     Crash(u32),
     /// The process ended by itself.
     Exited(u32, Option<String>),
+    /// Start a process.
+    Start,
+    /// Stop all processes, and start none.
+    Stop,
+    /// End a stop.
+    Resume,
+    /// Start another process next to this one, which is stopped a little later.
+    Overlap(u32),
+    /// Stop this process.
+    Retire(u32),
 }
 
 /// The shared state of one scenario.
@@ -125,9 +135,11 @@ impl Hub {
             limit,
             step: 0,
             next_step: 0,
+            before_step: 0,
             ended: false,
             generated: BTreeMap::new(),
             desired: BTreeMap::new(),
+            actions: BTreeMap::new(),
             rivals: 0,
             past: None,
             externals: BTreeMap::new(),

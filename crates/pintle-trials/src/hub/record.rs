@@ -71,12 +71,16 @@ pub(crate) struct Record {
     pub(crate) step: usize,
     /// The index of the next step of the story.
     pub(super) next_step: usize,
+    /// The newest `resourceVersion` before the last step.
+    pub(crate) before_step: u64,
     /// The user deleted the object for good; the rest of the story is skipped.
     pub(crate) ended: bool,
     /// Generated names, with their prefix and `*`.
     pub(super) generated: BTreeMap<String, String>,
     /// The objects that users want, by path.
     pub(super) desired: BTreeMap<String, Desired>,
+    /// The number of the last action of users on each object, by path.
+    pub(super) actions: BTreeMap<String, u64>,
     /// How many changes the competing writer has made.
     pub(super) rivals: u32,
     /// After a time travel: lists that accept any version are answered from this one.
@@ -139,6 +143,27 @@ impl Record {
             text: text.into(),
         };
         self.trace.marks.push(mark);
+    }
+
+    /// Returns the index of the next step, or `usize::MAX` if the story has ended.
+    pub(crate) fn next_step(&self) -> usize {
+        if self.ended {
+            usize::MAX
+        } else {
+            self.next_step
+        }
+    }
+
+    /// Numbers an action of a user.
+    pub(super) fn new_action(&mut self, path: &str) -> u64 {
+        let last = self.actions.entry(path.to_owned()).or_default();
+        *last += 1;
+        *last
+    }
+
+    /// Returns the number of the last action of users on an object.
+    pub(super) fn last_action(&self, path: &str) -> u64 {
+        self.actions.get(path).copied().unwrap_or_default()
     }
 
     /// Prevents the cluster from counting as idle for a while.

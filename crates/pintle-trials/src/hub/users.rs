@@ -19,6 +19,7 @@ const STEP_RETRIES: usize = 240;
 impl Hub {
     /// Applies the next step of the story. Returns whether there was one.
     pub(crate) async fn advance(self: &Arc<Self>) -> bool {
+        let newest = self.newest();
         let step = {
             let mut record = self.record.lock();
             let index = record.next_step;
@@ -26,6 +27,7 @@ impl Hub {
                 return false;
             };
             record.next_step += 1;
+            record.before_step = newest;
             record.step = index;
             let text = format!("user: {}", step.describe());
             record.mark(text);
@@ -36,13 +38,18 @@ impl Hub {
         true
     }
 
-    /// Retries a step in the background until the deletion it waits for is complete.
-    fn retry_step(self: &Arc<Self>, step: Step) {
+    /// Retries a step in the background until the deletion it waits for is complete, or a later
+    /// action on the same object replaces it.
+    fn retry_step(self: &Arc<Self>, step: Step, action: u64) {
         self.record.lock().pending += 1;
         let hub = Arc::clone(self);
         tokio::spawn(async move {
             for _ in 0..STEP_RETRIES {
                 tokio::time::sleep(Duration::from_secs(1)).await;
+                let last = hub.record.lock().last_action(&step.object().path());
+                if last != action {
+                    break;
+                }
                 match hub.try_step(&step).await {
                     Ok(true) => break,
                     Ok(false) => {}
@@ -144,15 +151,21 @@ impl Hub {
             ));
             object
         };
-        self.perform(Step::Delete(object.clone())).await;
-        self.perform(Step::Apply(object, String::new())).await;
+        self.perform(Step::Delete(object)).await;
+        // The story may have gone on.
+        let step = self.record.lock().step;
+        if let Some(Step::Apply(object, _)) = self.steps.get(step) {
+            self.perform(Step::Apply(object.clone(), String::new()))
+                .await;
+        }
     }
 
     /// Performs a step now, or in the background if it has to wait for a deletion.
     async fn perform(self: &Arc<Self>, step: Step) {
+        let action = self.record.lock().new_action(&step.object().path());
         match self.try_step(&step).await {
             Ok(true) => {}
-            Ok(false) => self.retry_step(step),
+            Ok(false) => self.retry_step(step, action),
             Err(why) => self.give_up(Abort::Story(why)),
         }
     }

@@ -112,7 +112,7 @@ fn orphans(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Violation> {
         for (title, id) in &checkpoint.state.ids {
             let external = title.starts_with("External ");
             if external || (made.contains(id) && !given.contains(id)) {
-                let text = format!("{title} is left behind after the deletion");
+                let text = format!("{title} still exists after its owner was deleted");
                 return vec![Violation::new(Oracle::NoOrphan, text).at(checkpoint.step)];
             }
         }

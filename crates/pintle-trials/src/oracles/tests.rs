@@ -51,7 +51,7 @@ fn judge(trace: &Trace) -> Vec<Violation> {
 }
 
 #[test]
-fn other_end_is_found() {
+fn different_end_state_is_reported() {
     assert_eq!(judge(&idle(state(80))), []);
     let found = judge(&idle(state(81)));
     assert_eq!(found[0].oracle, Oracle::SameEnd);
@@ -75,16 +75,16 @@ fn stale_status_is_found() {
 }
 
 #[test]
-fn panics_of_crashed_processes_do_not_count() {
+fn panics_are_found_even_if_a_process_crashed() {
     let mut trace = idle(state(80));
-    trace.panics.push("oops".to_owned());
-    assert_eq!(judge(&trace)[0].oracle, Oracle::NoPanic);
     trace.marks.push(crate::trace::Mark {
         at: Duration::ZERO,
         request: 0,
         text: "process 1 crashes after a request (fault)".to_owned(),
     });
     assert_eq!(judge(&trace), []);
+    trace.panics.push("oops".to_owned());
+    assert_eq!(judge(&trace)[0].oracle, Oracle::NoPanic);
 }
 
 #[test]
@@ -114,4 +114,13 @@ fn user_faults_may_delete_more() {
         judge_trial(&plan, &expected(), &BTreeMap::new(), &idle(state(80))),
         []
     );
+}
+
+#[test]
+fn removed_finalizer_of_another_user_is_found() {
+    let mut trace = idle(state(80));
+    trace.unheld.push("Web d/a".to_owned());
+    let found = judge(&trace);
+    assert_eq!(found[0].oracle, Oracle::OwnOnly);
+    assert!(found[0].text.contains("from Web d/a"), "{found:?}");
 }

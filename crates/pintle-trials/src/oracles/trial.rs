@@ -28,6 +28,7 @@ pub(crate) fn judge(
     found.extend(status(trace));
     found.extend(extra_deletes(plan, allowed, trace));
     found.extend(lost_updates(trace));
+    found.extend(lost_finalizers(trace));
     found.extend(panics(trace));
     found.extend(user(trace));
     found
@@ -61,6 +62,7 @@ fn has_user(plan: &Plan) -> bool {
                 | Fault::UserRecreate
                 | Fault::DriftDelete
                 | Fault::DriftEdit
+                | Fault::DriftHeld
         )
     };
     plan.faults.iter().any(|(fault, _)| by_user(fault))
@@ -82,11 +84,14 @@ fn extra_deletes(
     if has_user(plan) || plan.faults.len() > 1 {
         return None;
     }
+    // Two processes, or one and a late request, may both delete an object that is recreated anyway.
+    let twice = |(fault, _): &(Fault, _)| matches!(fault, Fault::Overlap | Fault::LateWrite);
+    let tolerant = plan.faults.iter().any(twice);
     let removed = removals(trace);
     let extra = |(what, count): (&String, &usize)| {
         let allowed = allowed.get(what).copied().unwrap_or_default();
-        (*count > allowed).then(|| {
-            let precious = PRECIOUS.iter().any(|kind| what.starts_with(kind));
+        let precious = PRECIOUS.iter().any(|kind| what.starts_with(kind));
+        (*count > allowed && (precious || !tolerant)).then(|| {
             let loss = if precious {
                 ", which may hold data"
             } else {
@@ -105,14 +110,21 @@ fn lost_updates(trace: &Trace) -> Option<Violation> {
     let what = trace.overwritten.first()?;
     Some(Violation::new(
         Oracle::NoLostUpdate,
-        format!("{what} has no resourceVersion and overwrote what another client had written"),
+        format!("{what} has no resourceVersion and overwrote another client's change"),
     ))
 }
 
-/// A task panicked and the process continued. Panics in a crashed process do not count.
+fn lost_finalizers(trace: &Trace) -> Option<Violation> {
+    let what = trace.unheld.first()?;
+    Some(Violation::new(
+        Oracle::OwnOnly,
+        format!("removed the finalizer of another user from {what}"),
+    ))
+}
+
+/// A task panicked and the process continued. A trace has no panics of crashed processes.
 pub(super) fn panics(trace: &Trace) -> Option<Violation> {
-    let crashed = trace.marks.iter().any(|mark| mark.text.contains("crashes"));
-    let panic = trace.panics.first().filter(|_| !crashed)?;
+    let panic = trace.panics.first()?;
     Some(Violation::new(Oracle::NoPanic, panic.replace('\n', " ")))
 }
 

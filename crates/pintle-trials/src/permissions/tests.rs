@@ -29,3 +29,13 @@ fn minimal_role_allows_exactly_what_is_used() {
     assert_eq!((missing, unused), (Vec::new(), Vec::new()));
     assert!(used().to_yaml().contains("resources: [\"webs/status\"]"));
 }
+
+#[test]
+fn permission_to_own_counts_as_used() {
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": ["e.com"], "resources": ["webs/status"], "verbs": ["patch"]},
+        {"apiGroups": ["e.com"], "resources": ["webs/finalizers"], "verbs": ["update"]},
+    ]);
+    assert_eq!(used().compare(&rules), (Vec::new(), Vec::new()));
+}

@@ -24,6 +24,10 @@ pub(crate) struct Context {
     pub(crate) steps: usize,
     /// Steps that apply an object, rather than delete one.
     pub(crate) applies: Vec<usize>,
+    /// Steps that delete an object.
+    pub(crate) deletes: Vec<usize>,
+    /// Whether the story is about a custom resource.
+    pub(crate) custom: bool,
     /// Objects that the controller created and has to restore, as `resource/namespace/name`.
     pub(crate) owned: Vec<String>,
     /// Those of them with an earlier state to which they can be reset.
@@ -32,7 +36,7 @@ pub(crate) struct Context {
     pub(crate) terminal_errors: bool,
 }
 
-const PLANNERS: [Planner; 11] = [
+const PLANNERS: [Planner; 14] = [
     crashes,
     lost_responses,
     errors,
@@ -44,6 +48,9 @@ const PLANNERS: [Planner; 11] = [
     server_restarts,
     time_travel,
     drift,
+    stops,
+    upgrades,
+    leaders,
 ];
 
 /// Returns all plans with one fault, families taking turns, so that a short budget covers each.
@@ -81,8 +88,11 @@ fn writes(trace: &Trace) -> impl Iterator<Item = &Request> {
 }
 
 fn deliveries(trace: &Trace) -> impl Iterator<Item = &Delivery> {
-    let counts =
-        |delivery: &&Delivery| !crate::gateway::request::is_bookkeeping(&delivery.resource);
+    // The server's own Service is never changed.
+    let counts = |delivery: &&Delivery| {
+        !crate::gateway::request::is_bookkeeping(&delivery.resource)
+            && delivery.fingerprint != "ADDED/services/default/kubernetes"
+    };
     trace.deliveries.iter().filter(counts)
 }
 
@@ -173,7 +183,7 @@ fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
 
 /// Events of one resource arrive late, from each event on.
 fn delays(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
-    let by = Duration::from_secs(if pace == Pace::Paced { 3 } else { 60 });
+    let by = Duration::from_secs(if pace == Pace::Paced { 3 } else { 20 });
     deliveries(trace)
         .map(|delivery| Plan::single(Fault::Delay(by), on(delivery), pace))
         .collect()
@@ -217,7 +227,14 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     {
         return Vec::new();
     }
+    // What was there before the story is in no older state.
+    let story = trace
+        .marks
+        .iter()
+        .find(|mark| mark.text.starts_with("user: "));
+    let start = story.map(|mark| mark.at).unwrap_or_default();
     deliveries(trace)
+        .filter(|delivery| delivery.at >= start)
         .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace))
         .collect()
 }
@@ -231,7 +248,39 @@ fn drift(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     let deletes = context.owned.iter().map(plan(Fault::DriftDelete));
     deletes
         .chain(context.edits.iter().map(plan(Fault::DriftEdit)))
+        .chain(context.owned.iter().map(plan(Fault::DriftHeld)))
         .collect()
+}
+
+/// The process is stopped during each step, and others delay each deletion.
+fn stops(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    if pace == Pace::Rapid {
+        return Vec::new();
+    }
+    let plan = |fault| move |step: usize| Plan::single(fault, Point::Step(step), pace);
+    let stops = (0..context.steps).map(plan(Fault::Stopped));
+    let deletes = context.deletes.iter().copied();
+    stops
+        .chain(deletes.map(plan(Fault::HeldFinalizer)))
+        .collect()
+}
+
+/// The CRD gets another version after the first step.
+fn upgrades(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
+    let planned = context.custom && context.steps > 1 && pace == Pace::Paced;
+    let plan = Plan::single(Fault::CrdUpgrade, Point::Step(1), pace);
+    planned.then_some(plan).into_iter().collect()
+}
+
+/// Two processes run side by side after each write, or a write of a crashed one arrives late.
+fn leaders(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    let fault = match pace {
+        Pace::Paced => Fault::Overlap,
+        Pace::Rapid => Fault::LateWrite,
+    };
+    each(trace, pace, &[fault], |request| {
+        is_effective(request) && request.target.resource.group != "external"
+    })
 }
 
 /// Returns plans with two crashes: one during the recovery from another.
@@ -286,6 +335,7 @@ pub(crate) fn random(singles: &[Plan], seed: u64) -> Plan {
                     | Fault::UserNext
                     | Fault::DriftEdit
                     | Fault::DriftDelete
+                    | Fault::DriftHeld
             )
         };
         if let Some((fault, point)) = single.faults.first().filter(|(fault, _)| combines(fault)) {

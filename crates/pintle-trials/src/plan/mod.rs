@@ -53,6 +53,18 @@ pub enum Fault {
     DriftDelete,
     /// Another user resets the object to an earlier state.
     DriftEdit,
+    /// Another user deletes the object, and a finalizer of a third one delays the deletion.
+    DriftHeld,
+    /// The process is stopped while the user applies the step.
+    Stopped,
+    /// A finalizer of another user delays the deletion of the story's object.
+    HeldFinalizer,
+    /// The CRD of the story's object gets another version and a new property before the step.
+    CrdUpgrade,
+    /// The process crashes, and its request reaches the server only half a minute later.
+    LateWrite,
+    /// A second process starts right after the request, and the first one runs on for a while.
+    Overlap,
 }
 
 impl Fault {
@@ -77,6 +89,12 @@ impl Fault {
             Self::TimeTravel => "time-travel".to_owned(),
             Self::DriftDelete => "drift-delete".to_owned(),
             Self::DriftEdit => "drift-edit".to_owned(),
+            Self::DriftHeld => "drift-held".to_owned(),
+            Self::Stopped => "stopped".to_owned(),
+            Self::HeldFinalizer => "held-finalizer".to_owned(),
+            Self::CrdUpgrade => "crd-upgrade".to_owned(),
+            Self::LateWrite => "late-write".to_owned(),
+            Self::Overlap => "overlap".to_owned(),
         }
     }
 
@@ -112,12 +130,27 @@ impl Fault {
                 "the watch was down from this event until after the next change".into()
             }
             Self::TimeTravel => {
-                "the process restarted before this event and first read an older state".into()
+                "the process restarted before this event and first read the state before this step"
+                    .into()
             }
             Self::DriftDelete => {
                 "another user deleted this object while the cluster was idle".into()
             }
             Self::DriftEdit => "another user reset this object to an earlier state".into(),
+            Self::DriftHeld => {
+                "another user deleted this object, and a finalizer delayed the deletion".into()
+            }
+            Self::Stopped => "the process was not running while the user applied this step".into(),
+            Self::HeldFinalizer => {
+                "a finalizer of another user delayed the deletion by 30 seconds".into()
+            }
+            Self::CrdUpgrade => "the CRD got another version before this step".into(),
+            Self::LateWrite => {
+                "the process crashed, and this request arrived 30 seconds later".into()
+            }
+            Self::Overlap => {
+                "a second process started after this request, and both ran for six seconds".into()
+            }
         }
     }
 }
@@ -131,6 +164,8 @@ pub enum Point {
     Event(String, u32),
     /// After the end of the story, at this object: `resource/namespace/name`.
     End(String),
+    /// At this step of the story.
+    Step(usize),
 }
 
 impl fmt::Display for Point {
@@ -140,6 +175,7 @@ impl fmt::Display for Point {
                 write!(f, "{fingerprint}#{nth}")
             }
             Self::End(object) => write!(f, "end/{object}"),
+            Self::Step(step) => write!(f, "step/{step}"),
         }
     }
 }

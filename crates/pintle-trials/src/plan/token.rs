@@ -73,6 +73,8 @@ fn fault_at(text: &str) -> Result<(Fault, Point), TokenError> {
         .ok_or_else(|| TokenError(format!("expected fault@point, found {text:?}")))?;
     let point = if let Some(object) = point.strip_prefix("end/") {
         Point::End(object.to_owned())
+    } else if let Some(step) = point.strip_prefix("step/") {
+        Point::Step(number(step)?)
     } else {
         let (fingerprint, nth) = point
             .rsplit_once('#')
@@ -103,6 +105,12 @@ fn fault(name: &str) -> Result<Fault, TokenError> {
         Fault::TimeTravel,
         Fault::DriftDelete,
         Fault::DriftEdit,
+        Fault::DriftHeld,
+        Fault::Stopped,
+        Fault::HeldFinalizer,
+        Fault::CrdUpgrade,
+        Fault::LateWrite,
+        Fault::Overlap,
     ];
     if let Some(fault) = plain.into_iter().find(|fault| fault.name() == name) {
         return Ok(fault);

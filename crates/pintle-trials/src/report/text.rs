@@ -159,5 +159,6 @@ fn place(point: &Point) -> String {
         Point::Request(fingerprint, nth) => format!("request {fingerprint} #{nth}"),
         Point::Event(fingerprint, nth) => format!("event {fingerprint} #{nth}"),
         Point::End(object) => format!("object {object}"),
+        Point::Step(step) => format!("step {step}"),
     }
 }

@@ -2,15 +2,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use serde_json::Value;
+use parking_lot::Mutex;
 
+use super::expected::{bystander, desired_at, different_ends, expected_of, owned};
 use crate::{
     Check, Report,
     canonical::{Compare, State, differences},
-    gateway::request::ResourceName,
     oracles::{Oracle, Violation, fresh, judge_reference, removals, same_requests},
     plan::{Pace, Plan, families::Context},
     report::Failure,
@@ -125,44 +128,40 @@ impl Baseline {
         report: &mut Report,
     ) -> Result<(), Vec<Failure>> {
         let steps = check.steps();
-        let mut found = Vec::new();
-        let mut known: BTreeMap<String, Arc<State>> = BTreeMap::new();
-        let last = |trace: Trace| trace.end().map(|end| Arc::clone(&end.state));
+        // The clusters to compare with, by the objects that users want.
+        let mut clusters: BTreeMap<String, Vec<Step>> = BTreeMap::new();
+        let mut with: Vec<(usize, String)> = Vec::new();
+        let mut without: Vec<(usize, String)> = Vec::new();
         for (i, step) in steps.iter().enumerate() {
-            let desired = desired_at(&steps[..=i]);
-            let key = format!("{desired:?}");
-            if let Some(path) = self.expected.steps.get(&i).cloned()
-                && i > 0
-                && !desired.is_empty()
-            {
-                let state = known.get(&key).cloned().or_else(|| {
-                    report.scenarios += 1;
-                    let state = last(run_fresh(check, &desired, None))?;
-                    known.insert(key, Arc::clone(&state));
-                    Some(state)
-                });
-                let differs = state.and_then(|state| fresh(&path, &state, i));
-                found.extend(differs.map(|violation| (i, violation)));
+            let mut desired = desired_at(&steps[..=i]);
+            if i > 0 && !desired.is_empty() && self.expected.steps.contains_key(&i) {
+                let key = format!("{desired:?}");
+                clusters.insert(key.clone(), desired.clone());
+                with.push((i, key));
             }
             if let Step::Apply(object, _) = step {
-                let others: Vec<Step> = desired
-                    .iter()
+                let others = desired.iter();
+                let others: Vec<&Step> = others
                     .filter(|it| it.object().path() != object.path())
-                    .cloned()
                     .collect();
                 let key = format!("absent {others:?} {}", object.path());
-                let state = known.get(&key).cloned().or_else(|| {
-                    report.scenarios += 1;
-                    let delete = Step::Delete(object.clone());
-                    let trace = run_fresh(check, &desired, Some(delete));
-                    let state = last(trace)?;
-                    known.insert(key, Arc::clone(&state));
-                    Some(state)
-                });
-                if let Some(state) = state {
-                    self.expected.absent.insert(i, Arc::clone(&state));
-                    self.rapid_expected.absent.insert(i, state);
-                }
+                desired.push(Step::Delete(object.clone()));
+                clusters.entry(key.clone()).or_insert(desired);
+                without.push((i, key));
+            }
+        }
+        report.scenarios += clusters.len();
+        let states = run_fresh(check, clusters);
+        let mut found = Vec::new();
+        for (i, key) in with {
+            if let (Some(path), Some(state)) = (self.expected.steps.get(&i), states.get(&key)) {
+                found.extend(fresh(path, state, i).map(|violation| (i, violation)));
+            }
+        }
+        for (i, key) in without {
+            if let Some(state) = states.get(&key) {
+                self.expected.absent.insert(i, Arc::clone(state));
+                self.rapid_expected.absent.insert(i, Arc::clone(state));
             }
         }
         let failures: Vec<Failure> = found
@@ -225,7 +224,7 @@ impl Baseline {
             let (resource, key) = (&commit.resource, &commit.key);
             let what = request.target.verb.as_str();
             Some(format!(
-                "{what} of {resource} {key}, an object of another user that looks like its own"
+                "{what} of {resource} {key}, an object that another user created"
             ))
         });
         let Some(text) = touched else {
@@ -253,6 +252,16 @@ impl Baseline {
                 .filter(|(_, step)| matches!(step, Step::Apply(..)))
                 .map(|(i, _)| i)
                 .collect(),
+            deletes: (0..check.steps().len())
+                .filter(|i| matches!(check.steps()[*i], Step::Delete(_)))
+                .collect(),
+            custom: check.steps().iter().all(|step| {
+                let resource = &step.object().kind.resource;
+                check.setup.crds.iter().any(|crd| {
+                    crd["spec"]["group"] == resource.group.as_str()
+                        && crd["spec"]["names"]["plural"] == resource.plural.as_str()
+                })
+            }),
             owned: self.owned.clone(),
             edits: self
                 .owned
@@ -373,163 +382,26 @@ fn fail(
     failures
 }
 
-/// Two runs without faults end differently.
-fn different_ends(a: &Trace, b: &Trace, how: &str) -> Option<Violation> {
-    a.checkpoints.iter().zip(&b.checkpoints).find_map(|(a, b)| {
-        let found = differences(&a.state, &b.state, Compare::Exact);
-        let first = found.first()?;
-        let text = format!(
-            "two runs without faults differ: {}; first, {how}",
-            first.describe()
-        );
-        Some(Violation {
-            step: Some(a.step),
-            differences: found.clone(),
-            ..Violation::new(Oracle::Deterministic, text)
-        })
-    })
-}
-
-fn expected_of(trace: &Trace) -> Expected {
-    let mut expected = Expected::default();
-    for checkpoint in &trace.checkpoints {
-        expected
-            .steps
-            .insert(checkpoint.step, Arc::clone(&checkpoint.state));
-    }
-    if let Some(end) = trace.end() {
-        for checkpoint in &trace.checkpoints {
-            for (title, id) in &end.state.ids {
-                let now = end.state.objects.get(title).and_then(|it| it.first());
-                let then = checkpoint
-                    .state
-                    .objects
-                    .get(title)
-                    .and_then(|it| it.first());
-                if let (Some(now), Some(then)) = (now, then)
-                    && let Some(edit) = edit(now, then)
-                {
-                    expected.edits.entry(id.clone()).or_insert(edit);
+/// Runs stories in fresh clusters, on all cores. Returns their last states.
+fn run_fresh(check: &Check, stories: BTreeMap<String, Vec<Step>>) -> BTreeMap<String, Arc<State>> {
+    let stories: Vec<(String, Vec<Step>)> = stories.into_iter().collect();
+    let jobs = check.options.jobs.min(stories.len());
+    let next = AtomicUsize::new(0);
+    let states = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some((key, steps)) = stories.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let limit = LIMIT + LIMIT_PER_STEP * steps.len();
+                    let plan = Plan::reference(Pace::Paced);
+                    let depth = Depth::Patient;
+                    let trace = scenario(&check.setup, steps, &plan, None, limit, depth);
+                    if let Some(end) = trace.end() {
+                        states.lock().insert(key.clone(), Arc::clone(&end.state));
+                    }
                 }
-            }
+            });
         }
-    }
-    expected
-}
-
-/// Returns a patch that sets fields back to what they were, except for status and metadata.
-fn edit(now: &Value, then: &Value) -> Option<Value> {
-    let mut patch = serde_json::Map::new();
-    for (name, value) in now.as_object()? {
-        if matches!(name.as_str(), "metadata" | "status" | "kind" | "apiVersion") {
-            continue;
-        }
-        let before = then.get(name).unwrap_or(&Value::Null);
-        if let Some(change) = merge_of(value, before) {
-            patch.insert(name.clone(), change);
-        }
-    }
-    (!patch.is_empty()).then(|| patch.into())
-}
-
-/// Returns the merge patch from one value to another, for fields that both have.
-fn merge_of(now: &Value, then: &Value) -> Option<Value> {
-    match (now, then) {
-        _ if now == then => None,
-        (Value::Object(a), Value::Object(b)) => {
-            let changes = a
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), merge_of(value, b.get(name)?)?)));
-            let changes: serde_json::Map<String, Value> = changes.collect();
-            (!changes.is_empty()).then(|| changes.into())
-        }
-        // Lists may be merged by key, in which case only an element's owner can remove it.
-        (Value::Array(_), _) | (_, Value::Array(_) | Value::Null) => None,
-        _ => Some(then.clone()),
-    }
-}
-
-/// Returns the objects that the controller created and is expected to restore.
-fn owned(trace: &Trace, steps: &[Step]) -> Vec<String> {
-    let of_story = |resource: &ResourceName| {
-        steps
-            .iter()
-            .any(|step| step.object().kind.resource == *resource)
-    };
-    let made: BTreeSet<String> = trace
-        .requests
-        .iter()
-        .flat_map(|request| &request.commits)
-        .filter(|commit| !of_story(&commit.resource) && !commit.removes)
-        .map(|commit| {
-            let slash = if commit.key.contains('/') { "" } else { "/" };
-            format!("{}/{slash}{}", commit.resource, commit.key)
-        })
-        .collect();
-    let Some(end) = trace.end() else {
-        return Vec::new();
-    };
-    let restorable = |(title, id): &(&String, &String)| {
-        let object = end.state.objects.get(*title).and_then(|it| it.first());
-        let owner = object.is_some_and(|object| {
-            let owners = object["metadata"]["ownerReferences"].as_array();
-            owners.is_some_and(|owners| owners.iter().any(|it| it["controller"] == true))
-        });
-        let done = title.starts_with("Job ") || title.starts_with("External ");
-        let precious = ["PersistentVolumeClaim ", "Secret "]
-            .iter()
-            .any(|it| title.starts_with(it));
-        made.contains(*id) && owner && !done && !precious
-    };
-    let ids = end.state.ids.iter().filter(restorable);
-    ids.map(|(_, id)| id.clone()).collect()
-}
-
-/// Returns the objects that users want after these steps.
-fn desired_at(steps: &[Step]) -> Vec<Step> {
-    let mut desired: Vec<Step> = Vec::new();
-    for step in steps {
-        let path = step.object().path();
-        desired.retain(|it| it.object().path() != path);
-        if let Step::Apply(object, _) = step {
-            desired.push(Step::Apply(object.clone(), String::new()));
-        }
-    }
-    desired
-}
-
-fn run_fresh(check: &Check, desired: &[Step], then: Option<Step>) -> Trace {
-    let mut steps = desired.to_vec();
-    steps.extend(then);
-    let limit = LIMIT + LIMIT_PER_STEP * steps.len();
-    let plan = Plan::reference(Pace::Paced);
-    scenario(&check.setup, &steps, &plan, None, limit, Depth::Patient)
-}
-
-/// Returns an object of another user that looks like this one.
-fn bystander(object: &Value, id: &str) -> Option<Desired> {
-    let (resource, _) = id.split_once('/')?;
-    let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let meta = &object["metadata"];
-    let namespace = meta["namespace"].as_str()?;
-    let name = format!("{}-bystander", meta["name"].as_str()?);
-    let mut value = object.clone();
-    value["metadata"] = serde_json::json!({"name": name, "namespace": namespace});
-    value.as_object_mut()?.remove("status");
-    let api_version = object["apiVersion"].as_str()?;
-    let version = api_version.rsplit('/').next()?;
-    Some(Desired {
-        kind: crate::story::KindRef {
-            resource: ResourceName {
-                group: group.to_owned(),
-                plural: plural.to_owned(),
-            },
-            version: version.to_owned(),
-            kind: object["kind"].as_str()?.to_owned(),
-            namespaced: true,
-        },
-        namespace: namespace.to_owned(),
-        name,
-        value,
-    })
+    });
+    states.into_inner()
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod baseline;
 mod derive;
+mod expected;
 mod options;
 mod pool;
 mod regressions;
@@ -60,12 +61,12 @@ pub(crate) fn run(mut check: Check) -> Report {
     }
     let pool = Pool::new(&check, &baseline, &watch);
     let known = regressions::load(&check.options);
-    let again = pool.run(known, "regressions");
+    let again = pool.run(&known.plans, "regressions");
     // If its point no longer occurs, the controller has changed, but the bug may still be there.
     let gone = again.outcomes.iter().filter(|it| it.vanished).count();
     if gone > 0 {
         report.note(format!(
-            "{gone} known failures have vanished: their points no longer occur; remove them from {}",
+            "{gone} recorded failures can no longer be injected; remove them from {}",
             regressions::file(&check.options).display()
         ));
     }
@@ -82,7 +83,7 @@ pub(crate) fn run(mut check: Check) -> Report {
         &check,
         &baseline,
         &mut report,
-        pool.run(singles.clone(), "single faults"),
+        pool.run(&singles, "single faults"),
     );
     let failed = !report.is_ok();
     if check.options.pairs && !failed {
@@ -95,19 +96,20 @@ pub(crate) fn run(mut check: Check) -> Report {
             &check,
             &baseline,
             &mut report,
-            pool.run(pairs, "pairs of crashes"),
+            pool.run(&pairs, "pairs of crashes"),
         );
     }
-    if check.options.seeds > 0 && !failed && !singles.is_empty() {
-        let first = check.options.seed;
-        let seeds = first..first.saturating_add(check.options.seeds);
-        let plans = seeds.map(|seed| families::random(&singles, seed)).collect();
-        absorb(
-            &check,
-            &baseline,
-            &mut report,
-            pool.run(plans, "random combinations"),
-        );
+    if !failed && !singles.is_empty() {
+        let random = |index: usize| {
+            let seed = check.options.seed.checked_add(index as u64)?;
+            Some(families::random(&singles, seed))
+        };
+        let batch = pool.run_each(check.options.seeds, random, "random combinations");
+        absorb(&check, &baseline, &mut report, batch);
+    }
+    // A stored failure that does not parse is not replayed, so the check cannot pass.
+    for error in known.errors {
+        report.fail_early(Violation::new(Oracle::Vanished, error));
     }
     finish(&check, report, &watch)
 }
@@ -115,7 +117,7 @@ pub(crate) fn run(mut check: Check) -> Report {
 /// Adds the results of a batch to the report.
 fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: pool::Batch) {
     report.scenarios += batch.outcomes.len();
-    report.left_out += batch.left;
+    report.left_out = report.left_out.saturating_add(batch.left);
     let mut per_family: BTreeMap<String, usize> = BTreeMap::new();
     for outcome in &batch.outcomes {
         let family = outcome.plan.family();
@@ -130,22 +132,21 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
         .filter_map(pool::Outcome::failed)
         .collect();
     report.failed += failures.len();
-    failures.sort_by(|(a, _), (b, _)| a.cmp(b));
+    failures.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     let mut kept = Vec::new();
-    for (plan, violation) in failures {
+    for (plan, violation, trace) in failures {
         let count = per_family.entry(plan.family()).or_default();
         if *count == PER_FAMILY || report.failures.len() + kept.len() >= FAILURES {
             continue;
         }
         *count += 1;
-        kept.push((plan, violation));
+        kept.push((plan, violation, trace));
     }
-    for (i, (plan, violation)) in kept.into_iter().enumerate() {
+    for (i, (plan, violation, trace)) in kept.into_iter().enumerate() {
         // Shrinking takes time, so only the first few failures are shrunk.
         let failure = if report.failures.is_empty() && i == 0 {
-            shrink::shrink(check, baseline, plan, violation)
+            shrink::shrink(check, baseline, plan, violation, trace)
         } else {
-            let (trace, _) = baseline.judge(check, &plan);
             Failure::new(plan, violation, trace, check.steps())
         };
         report.failures.push(failure.explained(baseline));
@@ -177,7 +178,7 @@ fn replay(check: &Arc<Check>, baseline: &Baseline, token: &str, report: &mut Rep
     if trace.aborted == Some(Abort::Vanished) {
         report.fail_early(Violation::new(
             Oracle::Vanished,
-            format!("{plan}: the controller no longer does this, so nothing was replayed"),
+            format!("{plan}: the controller no longer sends this request; nothing was replayed"),
         ));
         return;
     }

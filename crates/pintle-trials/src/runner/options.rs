@@ -18,7 +18,8 @@ pub(crate) struct Options {
     pub(crate) budget_from_env: bool,
     pub(crate) jobs: usize,
     pub(crate) seed: u64,
-    pub(crate) seeds: u64,
+    /// How many random combinations to try. `None`: as many as the budget allows.
+    pub(crate) seeds: Option<usize>,
     pub(crate) pairs: bool,
     pub(crate) terminal_errors: bool,
     pub(crate) replay: Option<String>,
@@ -30,32 +31,59 @@ pub(crate) struct Options {
     pub(crate) role: Option<Value>,
     pub(crate) pages: PathBuf,
     pub(crate) regressions: PathBuf,
+    /// Variables whose values are invalid.
+    pub(crate) errors: Vec<String>,
 }
 
 impl Options {
     /// Reads the environment.
     pub(crate) fn from_env() -> Self {
-        let variable = |name: &str| std::env::var(format!("PINTLE_TRIALS_{name}")).ok();
-        let budget = variable("BUDGET").and_then(|text| duration(&text));
+        Self::from_variables(|name| {
+            let value = std::env::var_os(name)?;
+            Some(value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// Reads variables. An empty one counts as unset.
+    fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let mut errors = Vec::new();
+        let variable = |name: &str| {
+            let name = format!("PINTLE_TRIALS_{name}");
+            let value = lookup(&name).filter(|value| !value.trim().is_empty())?;
+            Some((name, value))
+        };
+        let mut number = |name: &str| {
+            let (name, value) = variable(name)?;
+            let number = value.trim().parse::<u64>();
+            let wrong = |_| errors.push(format!("{name}: {value:?} is not a number"));
+            number.map_err(wrong).ok()
+        };
+        let (jobs, seed, seeds) = (number("JOBS"), number("SEED"), number("SEEDS"));
+        if jobs == Some(0) {
+            errors.push("PINTLE_TRIALS_JOBS: expected at least 1, found 0".to_owned());
+        }
+        let budget = variable("BUDGET").and_then(|(name, value)| {
+            let wrong = |why| errors.push(format!("{name}: {why}"));
+            duration(&value).map_err(wrong).ok()
+        });
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let seeds = variable("SEEDS").and_then(|text| text.parse().ok());
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
         Self {
             name: test_name(),
             budget: budget.unwrap_or(Duration::from_secs(30)),
             budget_from_env: budget.is_some(),
-            jobs: variable("JOBS")
-                .and_then(|text| text.parse().ok())
-                .filter(|jobs| *jobs > 0)
+            jobs: jobs
+                .and_then(|jobs| usize::try_from(jobs).ok())
                 .unwrap_or(cores),
-            seed: variable("SEED")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(1),
+            seed: seed.unwrap_or(1),
             // If a budget is set explicitly, random combinations use the rest of it.
-            seeds: seeds.unwrap_or(if budget.is_some() { u64::MAX / 2 } else { 0 }),
+            seeds: match seeds {
+                Some(seeds) => Some(usize::try_from(seeds).unwrap_or(usize::MAX)),
+                None => budget.is_none().then_some(0),
+            },
             pairs: budget.is_some(),
             terminal_errors: false,
-            replay: variable("REPLAY").filter(|token| !token.is_empty()),
+            replay: variable("REPLAY").map(|(_, token)| token),
             relaxed: Vec::new(),
             notes: Vec::new(),
             without: Vec::new(),
@@ -64,6 +92,7 @@ impl Options {
             role: None,
             pages: target_folder(manifest.as_deref()).join("trials"),
             regressions: manifest.unwrap_or_default().join("trials-regressions"),
+            errors,
         }
     }
 
@@ -71,7 +100,7 @@ impl Options {
         self.relaxed.iter().any(|(relaxed, _)| *relaxed == oracle)
     }
 
-    /// Returns whether a family is to be tried.
+    /// Returns whether to try a family.
     pub(crate) fn wants(&self, family: &str) -> bool {
         let matches = |pattern: &str| {
             family == pattern
@@ -117,19 +146,22 @@ fn target_folder(manifest: Option<&Path>) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("target"))
 }
 
-/// Parses `90s`, `5m`, `2h` or a number of seconds.
-fn duration(text: &str) -> Option<Duration> {
+/// Parses `250ms`, `90s`, `5m`, `2h` or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().ok()?;
-    let seconds = match &text[digits.len()..] {
-        "ms" => return Some(Duration::from_millis(number)),
-        "" | "s" => number,
-        "m" => number * 60,
-        "h" => number * 3600,
-        _ => return None,
+    let wrong = || format!("{text:?} is not a duration such as 90s, 10m or 2h");
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let unit = match &text[digits.len()..] {
+        "ms" => return Ok(Duration::from_millis(number)),
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
     };
-    Some(Duration::from_secs(seconds))
+    let seconds = number.checked_mul(unit);
+    let seconds = seconds.ok_or_else(|| format!("{text:?} is too long"))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// Measures real time, for budgets and reports only.

@@ -9,16 +9,26 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{baseline::Baseline, options::Stopwatch};
-use crate::{Check, oracles::Violation, permissions::Permissions, plan::Plan, trace::Abort};
+use crate::{
+    Check,
+    oracles::Violation,
+    permissions::Permissions,
+    plan::Plan,
+    trace::{Abort, Trace},
+};
 
 /// How many failures end a batch early.
 const ENOUGH: usize = 6;
+/// How many scenarios are started after the first failure, to see which other faults matter.
+const AFTER_FAILURE: usize = 32;
 
 /// The result of one scenario.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) plan: Plan,
     pub(crate) violation: Option<Violation>,
+    /// The trace of a failure.
+    trace: Option<Trace>,
     pub(crate) vanished: bool,
     /// The longest time a state took to converge, beyond the usual wait.
     pub(crate) late: Duration,
@@ -26,8 +36,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn failed(self) -> Option<(Plan, Violation)> {
-        Some((self.plan, self.violation?))
+    pub(crate) fn failed(self) -> Option<(Plan, Violation, Trace)> {
+        Some((self.plan, self.violation?, self.trace?))
     }
 }
 
@@ -55,13 +65,24 @@ impl<'a> Pool<'a> {
     }
 
     /// Runs plans in order.
-    #[allow(clippy::needless_pass_by_value, reason = "a batch is used once")]
-    pub(crate) fn run(&self, plans: Vec<Plan>, what: &str) -> Batch {
+    pub(crate) fn run(&self, plans: &[Plan], what: &str) -> Batch {
+        self.run_each(Some(plans.len()), |index| plans.get(index).cloned(), what)
+    }
+
+    /// Runs the plans that `plan` returns for 0, 1, 2 and so on: `total` of them, or as many as
+    /// the budget allows.
+    pub(crate) fn run_each(
+        &self,
+        total: Option<usize>,
+        plan: impl Fn(usize) -> Option<Plan> + Sync,
+        what: &str,
+    ) -> Batch {
         let next = AtomicUsize::new(0);
         let failed = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::with_capacity(plans.len().min(4096)));
-        let progress = Progress::new(what, plans.len());
-        let jobs = self.check.options.jobs.min(plans.len());
+        let last = AtomicUsize::new(usize::MAX);
+        let done = Mutex::new(Vec::new());
+        let progress = Progress::new(what, total);
+        let jobs = self.check.options.jobs.min(total.unwrap_or(usize::MAX));
         std::thread::scope(|scope| {
             for _ in 0..jobs {
                 scope.spawn(|| {
@@ -69,12 +90,17 @@ impl<'a> Pool<'a> {
                         && failed.load(Ordering::Relaxed) < ENOUGH
                     {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(plan) = plans.get(index) else {
+                        let within = total.is_none_or(|total| index < total);
+                        let Some(plan) = within.then(|| plan(index)).flatten() else {
                             return;
                         };
-                        let outcome = self.try_plan(plan);
+                        if index > last.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let outcome = self.try_plan(&plan);
                         if outcome.violation.is_some() {
                             failed.fetch_add(1, Ordering::Relaxed);
+                            last.fetch_min(index.saturating_add(AFTER_FAILURE), Ordering::Relaxed);
                         }
                         let mut done = done.lock();
                         done.push((index, outcome));
@@ -86,7 +112,7 @@ impl<'a> Pool<'a> {
         progress.clear();
         let mut outcomes = done.into_inner();
         outcomes.sort_by_key(|(index, _)| *index);
-        let left = plans.len() - outcomes.len();
+        let left = total.map_or(0, |total| total - outcomes.len());
         Batch {
             outcomes: outcomes.into_iter().map(|(_, outcome)| outcome).collect(),
             left,
@@ -103,6 +129,7 @@ impl<'a> Pool<'a> {
                 violation = None;
             }
         }
+        let failed = violation.is_some();
         Outcome {
             plan: plan.clone(),
             violation,
@@ -114,6 +141,7 @@ impl<'a> Pool<'a> {
                 .max()
                 .unwrap_or_default(),
             permissions: super::permissions_of(&trace),
+            trace: failed.then_some(trace),
         }
     }
 }
@@ -121,24 +149,24 @@ impl<'a> Pool<'a> {
 /// A line on the terminal that shows the progress of a batch.
 struct Progress<'a> {
     what: &'a str,
-    total: usize,
+    total: Option<usize>,
     shown: bool,
 }
 
 impl<'a> Progress<'a> {
-    fn new(what: &'a str, total: usize) -> Self {
-        let shown = total > 0 && std::io::stderr().is_terminal();
+    fn new(what: &'a str, total: Option<usize>) -> Self {
+        let shown = total != Some(0) && std::io::stderr().is_terminal();
         Self { what, total, shown }
     }
 
     fn show(&self, done: usize, failed: usize) {
-        if self.shown && (done.is_multiple_of(16) || done == self.total) {
-            let (what, left) = (self.what, self.total - done);
+        if self.shown && (done.is_multiple_of(16) || Some(done) == self.total) {
+            let what = self.what;
             let mut terminal = std::io::stderr().lock();
-            let _ = write!(
-                terminal,
-                "\r\x1b[2K{what}: {done} done, {failed} failed, {left} left"
-            );
+            let _ = write!(terminal, "\r\x1b[2K{what}: {done} done, {failed} failed");
+            if let Some(total) = self.total {
+                let _ = write!(terminal, ", {} left", total - done);
+            }
             let _ = terminal.flush();
         }
     }

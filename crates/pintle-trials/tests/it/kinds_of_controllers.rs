@@ -39,7 +39,7 @@ fn assert_mostly_hit(report: &Report) {
 }
 
 /// A controller written with kube-runtime, as in its documentation.
-async fn of_kube_runtime(cx: Cx) {
+pub(crate) async fn of_kube_runtime(cx: Cx) {
     let client = cx.client();
     let all = watcher::Config::default;
     let reconcile = |web: Arc<Web>, client: Arc<kube::Client>| async move {
@@ -56,7 +56,7 @@ async fn of_kube_runtime(cx: Cx) {
 }
 
 /// A controller written with Pintle.
-async fn of_pintle(cx: Cx) {
+pub(crate) async fn of_pintle(cx: Cx) {
     let informers = InformerFactory::new(cx.client()).rng(cx.rng());
     let reconcile = |web: Arc<Web>, cx: Context| async move {
         cx.apply_owned(serde_json::from_value::<ConfigMap>(map(&web))?)
@@ -150,7 +150,7 @@ fn one_line_fails_with_a_report() {
     );
 }
 
-/// Proves trials/story, trials/relax.
+/// Proves trials/settings.
 #[test]
 fn relaxed_oracles_are_named() {
     let folder = tempdir().unwrap();
@@ -185,7 +185,7 @@ fn relaxed_oracles_are_named() {
     );
 }
 
-/// Proves trials/user-predicates.
+/// Proves trials/settings.
 #[test]
 fn predicates_of_the_user_are_checked() {
     let folder = tempdir().unwrap();

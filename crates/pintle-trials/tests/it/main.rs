@@ -1,5 +1,6 @@
 //! Tests of the crate itself, on small controllers.
 
+mod interference;
 mod kinds_of_controllers;
 mod rare_faults;
 mod replay;

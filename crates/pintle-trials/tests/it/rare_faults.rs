@@ -18,8 +18,9 @@ use kube_runtime::{
     controller::{Action, Controller},
     watcher,
 };
-use pintle_trials::{Cx, Story};
+use pintle_trials::{Cx, Oracle, Report, Story};
 use tempfile::tempdir;
+use tokio::sync::oneshot;
 
 use crate::webs::{Web, map, trial, web};
 
@@ -76,7 +77,7 @@ fn restarted_process_reads_the_past() {
     assert!(stale.load(Ordering::Relaxed) > 0, "{report}");
 }
 
-/// Proves trials/combinations.
+/// Proves trials/settings.
 #[test]
 fn pairs_of_crashes_and_random_combinations_run_on_request() {
     let folder = tempdir().unwrap();
@@ -94,4 +95,67 @@ fn pairs_of_crashes_and_random_combinations_run_on_request() {
     let others = report.families.iter().filter(|(name, _)| planned(name));
     assert!(others.count() > 1 && total > 8, "{:?}", report.families);
     assert_eq!(report.left_out, 0, "{report}");
+}
+
+/// Proves trials/settings.
+#[test]
+fn budget_bounds_any_number_of_combinations() {
+    let folder = tempdir().unwrap();
+    let controller = |cx: Cx| keep_pages(cx.client(), watcher::Config::default());
+    let report = trial(&folder, controller)
+        .story(Story::new().apply(&web()))
+        .only(&["crash-before"])
+        .budget(Duration::ZERO)
+        .seeds(usize::MAX)
+        .run();
+    assert_eq!(report.left_out, usize::MAX, "{report}");
+}
+
+/// Runs a controller whose processes also run `extra` in a task. It receives whether the process
+/// was restarted, and the end of a channel that closes when the process ends.
+fn with_task<R>(folder: &tempfile::TempDir, extra: fn(bool, oneshot::Receiver<()>) -> R) -> Report
+where
+    R: Future<Output = ()> + Send + 'static,
+{
+    let controller = move |cx: Cx| async move {
+        // There is no map yet when the first process of a scenario starts.
+        let maps = Api::<ConfigMap>::namespaced(cx.client(), "default");
+        let restarted = maps.get_opt("web").await.is_ok_and(|map| map.is_some());
+        let (_open, ended) = oneshot::channel();
+        tokio::spawn(extra(restarted, ended));
+        keep_pages(cx.client(), watcher::Config::default()).await;
+    };
+    trial(folder, controller)
+        .story(Story::new().apply(&web()))
+        .only(&["crash-after"])
+        .try_run()
+}
+
+/// Proves trials/panics.
+#[test]
+fn panic_after_a_restart_is_found() {
+    let folder = tempdir().unwrap();
+    let report = with_task(&folder, |restarted, _| async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!restarted, "oops after a restart");
+    });
+    assert!(report.found(Oracle::NoPanic), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("oops after a restart"), "{text}");
+}
+
+/// Proves trials/panics.
+#[test]
+fn panics_of_crashed_processes_do_not_count() {
+    let folder = tempdir().unwrap();
+    // A task outlives its process and panics while the next process runs.
+    let report = with_task(&folder, |_, ended| async move {
+        let _ = ended.await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        panic!("a task without its process");
+    });
+    assert!(
+        report.is_ok() && report.families["crash-after"] > 0,
+        "{report}"
+    );
 }

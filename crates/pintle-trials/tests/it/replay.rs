@@ -51,7 +51,7 @@ async fn half_done(cx: Cx) {
         .await;
 }
 
-/// Proves trials/crash-points, trials/shrink, trials/report.
+/// Proves trials/finds-known-bugs, trials/report.
 #[test]
 fn failure_is_shrunk_and_says_how_to_replay_it() {
     let folder = tempdir().unwrap();
@@ -75,7 +75,7 @@ fn failure_is_shrunk_and_says_how_to_replay_it() {
     );
 }
 
-/// Proves trials/regressions.
+/// Proves trials/report.
 #[test]
 fn found_failures_run_first() {
     let folder = tempdir().unwrap();
@@ -86,7 +86,7 @@ fn found_failures_run_first() {
     assert!(second.found(Oracle::SameEnd), "{second}");
 }
 
-/// Proves trials/replay-vanished.
+/// Proves trials/report.
 #[test]
 fn token_replays_and_a_vanished_point_fails() {
     let folder = tempdir().unwrap();
@@ -97,4 +97,38 @@ fn token_replays_and_a_vanished_point_fails() {
     assert!(report.found(Oracle::Vanished), "{report}");
     let report = replay("crash-sideways@patch/secrets/default/web#1");
     assert!(report.to_string().contains("unknown fault"), "{report}");
+}
+
+/// Proves trials/report.
+#[test]
+fn stored_failure_that_does_not_parse_fails_the_check() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("web.txt");
+    let stored = "# found\n\ncrash-sideways@patch/configmaps/default/web#1;pace=paced\n";
+    std::fs::write(&file, stored).unwrap();
+    let report = trial(&folder, half_done).only(&["nothing"]).try_run();
+    assert!(report.found(Oracle::Vanished), "{report}");
+    let text = report.to_string();
+    let expected = "web.txt:3: invalid replay token: unknown fault \"crash-sideways\"";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), stored);
+}
+
+/// Proves trials/report.
+#[test]
+fn unreadable_failures_are_reported_and_not_overwritten() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("web.txt");
+    std::fs::write(&file, b"\xff\xfe").unwrap();
+    let report = trial(&folder, half_done).only(&["crash-after"]).try_run();
+    let text = report.to_string();
+    assert!(
+        report.found(Oracle::SameEnd) && report.found(Oracle::Vanished),
+        "{text}"
+    );
+    assert!(
+        text.contains("new failures were not saved: cannot read"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), b"\xff\xfe");
 }

@@ -55,7 +55,7 @@ fn creates_take_their_name_from_the_body() {
 }
 
 #[test]
-fn discovery_is_no_resource() {
+fn discovery_requests_name_no_resource() {
     assert_eq!(read(Method::GET, "/apis").verb, Verb::Other);
     assert_eq!(read(Method::GET, "/apis/apps/v1").verb, Verb::Other);
     assert_eq!(read(Method::GET, "/version").verb, Verb::Other);

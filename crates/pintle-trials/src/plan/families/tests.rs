@@ -136,3 +136,37 @@ fn random_plans_repeat_by_seed() {
     assert_eq!(random(&singles, 7), random(&singles, 7));
     assert!((1..40).any(|seed| random(&singles, seed).faults.len() > 1));
 }
+
+#[test]
+fn process_stops_at_every_step_and_deletions_are_held() {
+    let context = Context {
+        steps: 2,
+        deletes: vec![1],
+        custom: true,
+        ..Context::default()
+    };
+    let trace = Trace::default();
+    assert_eq!(
+        tokens(&singles(&trace, Pace::Paced, &context)),
+        [
+            "stopped@step/0;pace=paced",
+            "crd-upgrade@step/1;pace=paced",
+            "stopped@step/1;pace=paced",
+            "held-finalizer@step/1;pace=paced",
+        ]
+    );
+    assert_eq!(singles(&trace, Pace::Rapid, &context), []);
+}
+
+#[test]
+fn processes_overlap_or_leave_a_late_write() {
+    let of = |pace| leaders(&reference(), pace, &Context::default());
+    assert_eq!(
+        of(Pace::Paced)[0].to_string(),
+        "overlap@create/configmaps/d/a#1;pace=paced"
+    );
+    assert_eq!(
+        of(Pace::Rapid)[3].to_string(),
+        "late-write@patch/configmaps/d/a#2;pace=rapid"
+    );
+}

@@ -8,6 +8,9 @@ fn tokens_round_trip() {
         "delay-3000ms@ADDED/pods/default/web-0#2;pace=rapid;seed=7",
         "crash-before@create/pods/d/a-*#1+error-500@delete/pods/d/b#1;pace=rapid",
         "drift-delete@end/services/default/web;pace=paced",
+        "stopped@step/3;pace=paced",
+        "held-finalizer@step/6;pace=paced;steps=0,6",
+        "late-write@delete/pods/d/a#1;pace=rapid",
         "errors-503x3@update/foos.example.com/d/a/status#2;pace=paced",
     ] {
         let plan: Plan = text.parse().unwrap();

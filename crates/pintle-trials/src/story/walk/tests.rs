@@ -70,7 +70,7 @@ fn optional_properties_appear() {
 }
 
 #[test]
-fn texts_keep_their_shape() {
+fn changed_strings_keep_their_format() {
     assert_eq!(other_text("1Gi").as_deref(), Some("2Gi"));
     assert_eq!(other_text("nginx:1.0").as_deref(), Some("nginx:1.0-b"));
     assert_eq!(other_text("hello world").as_deref(), Some("hello world b"));
@@ -78,7 +78,7 @@ fn texts_keep_their_shape() {
 }
 
 #[test]
-fn story_goes_back_and_starts_anew() {
+fn story_resets_deletes_and_recreates() {
     let base = web(json!({"replicas": 2}));
     let changes = changes(&base, None);
     let steps = story(&base, changes, |value| value["spec"]["replicas"] != 4);

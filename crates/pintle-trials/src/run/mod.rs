@@ -9,6 +9,8 @@
 //! because there is nothing to wait for if the state already equals the reference. Only if it
 //! differs does the run wait longer, up to the time within which the controller has to converge.
 
+mod interference;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::Method;
@@ -24,7 +26,7 @@ use crate::{
     canonical::{Compare, Ignored, Snapshot, State, canonical, differences},
     check::Predicate,
     hub::{Hub, Signal},
-    plan::{Fault, Pace, Plan, Point},
+    plan::{Fault, Pace, Plan},
     process::{self, Factory, supervise},
     story::{Desired, Step},
     trace::{Abort, Checkpoint, Restless, Trace},
@@ -215,7 +217,12 @@ impl Driver<'_> {
         }
         // The controller starts before the first step, as it does in a cluster.
         sleep(Duration::from_millis(50)).await;
-        while self.hub.advance().await {
+        loop {
+            let faults = self.before_step().await;
+            if !self.hub.advance().await {
+                break;
+            }
+            self.after_step(&faults).await;
             if self.plan.pace == Pace::Rapid {
                 sleep(GAP).await;
                 continue;
@@ -255,12 +262,17 @@ impl Driver<'_> {
 
     async fn idle_for(&self, quiet: Duration) {
         let deadline = Instant::now() + quiet + IDLE_DEADLINE;
-        let most = self.hub.newest() + MAX_CHANGES;
+        let mut most = self.hub.newest() + MAX_CHANGES;
         loop {
             match self.hub.idle_time() {
                 Some(since) if since >= quiet => return,
                 Some(since) => sleep(quiet.saturating_sub(since).min(POLL_INTERVAL)).await,
-                None => sleep(Duration::from_secs(1)).await,
+                None => {
+                    // Changes during a fault do not count: while a deletion is not observed, for
+                    // example, a controller may restore what the garbage collector removes.
+                    most = self.hub.newest() + MAX_CHANGES;
+                    sleep(Duration::from_secs(1)).await;
+                }
             }
             if self.hub.is_waiting_for_step() {
                 return;
@@ -369,47 +381,6 @@ impl Driver<'_> {
             }
         }
         stale
-    }
-
-    /// Deletes or changes objects of the controller in the idle cluster, as another user.
-    async fn drift(&self) {
-        for (i, (fault, point)) in self.plan.faults.iter().enumerate() {
-            let Point::End(id) = point else {
-                continue;
-            };
-            let snapshot = self.hub.snapshot().await;
-            let found = snapshot.objects().find(|(resource, object)| {
-                let meta = &object["metadata"];
-                let namespace = meta["namespace"].as_str().unwrap_or_default();
-                let name = meta["name"].as_str().unwrap_or_default();
-                format!("{resource}/{namespace}/{name}") == *id
-            });
-            let Some((resource, object)) = found else {
-                continue;
-            };
-            let path = actors::path_of(resource, object);
-            let edit = self.expected.and_then(|expected| expected.edits.get(id));
-            let done = match (fault, edit) {
-                (Fault::DriftDelete, _) => {
-                    let json = "application/json";
-                    Some(self.hub.call(Method::DELETE, &path, json, None).await)
-                }
-                (Fault::DriftEdit, Some(edit)) => {
-                    let merge = "application/merge-patch+json";
-                    Some(self.hub.call(Method::PATCH, &path, merge, Some(edit)).await)
-                }
-                _ => None,
-            };
-            if done.is_some_and(|(status, _)| status.is_success()) {
-                {
-                    let mut record = self.hub.record.lock();
-                    record.mark(format!("{} {id} (fault)", fault.name()));
-                    record.trace.fired[i] = true;
-                }
-                self.wait_until_idle(false).await;
-                self.checkpoint().await;
-            }
-        }
     }
 
     /// Observes the idle cluster for a day, then through a restart.
