@@ -58,7 +58,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     if let Some(command) = cli.command.take() {
         return print(command);
     }
-    let shutdown = signals::shutdown_on_signal().context("installing the signal handler failed")?;
+    let shutdown = signals::shutdown_on_signal().context("failed to install the signal handler")?;
     let metrics = Metrics::new();
     let limit = cli.limit(&metrics)?;
     let program = Program {
@@ -89,9 +89,9 @@ fn print(command: Command) -> anyhow::Result<()> {
         }
     };
     match writeln!(stdout(), "{yaml}").and_then(|()| stdout().flush()) {
-        // The reader of a pipe has seen enough.
+        // `head` and the like close the pipe early; that is not an error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to stdout"),
+        written => written.context("failed to write to stdout"),
     }
 }
 
@@ -106,7 +106,7 @@ struct Program {
 impl Program {
     /// Runs on a cluster named by flags or environment.
     async fn run_on(&self, target: &Target) -> anyhow::Result<()> {
-        say(&format!("Working on {target}"));
+        say(&format!("Using {target}"));
         let agent = concat!("sample-controller/", env!("CARGO_PKG_VERSION"));
         let client = match &self.limit {
             Some(limit) => target.limited_client(agent, limit)?,
@@ -159,7 +159,10 @@ impl Program {
         informers.shutdown().await;
         let unwritten = events.shutdown(FLUSH).await.left;
         if unwritten > 0 {
-            tracing::warn!(unwritten, "dropping events not written before the deadline");
+            tracing::warn!(
+                unwritten,
+                "flush deadline passed; dropping unwritten events"
+            );
         }
         // Last, so that probes see a live process that is shutting down until the very end.
         if let Some(serving) = serving {

@@ -1,7 +1,7 @@
 //! The optional validating webhook: it refuses a Foo without a deployment name.
 //!
 //! Upstream's CRD accepts such a Foo, and the controller can only report it. With the webhook the
-//! author of the Foo sees the mistake at once.
+//! author of the Foo sees the mistake immediately.
 
 use pintle::webhook::{Admission, Denied, WebhookServer};
 
@@ -15,7 +15,7 @@ pub fn server() -> WebhookServer {
 async fn validate(admission: Admission<Foo>) -> Result<(), Denied> {
     match admission.object {
         Some(foo) if foo.spec.deployment_name.is_empty() => Err(Denied::invalid(
-            "spec.deploymentName: Required value: a Foo needs the name of its Deployment",
+            "spec.deploymentName: Required value: must name the Deployment to manage",
         )),
         _ => Ok(()),
     }

@@ -62,7 +62,7 @@ fn on(kubeconfig: &Path) -> Program {
     Program::start(&["--kubeconfig", kubeconfig.to_str().unwrap()])
 }
 
-/// Proves sample/says-what-is-wrong, reflector/failures-logged.
+/// Proves sample/says-what-is-wrong, reflector/status.
 #[tokio::test]
 async fn missing_crd_is_one_warning() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
@@ -73,7 +73,7 @@ async fn missing_crd_is_one_warning() {
     let logged = warnings(&log, FOOS);
     assert_eq!(logged.len(), 1, "{log}");
     for part in [
-        "retrying in",
+        "cannot list or watch; retrying",
         "404",
         "is its CustomResourceDefinition installed?",
     ] {
@@ -83,7 +83,7 @@ async fn missing_crd_is_one_warning() {
     bound.shutdown().await;
 }
 
-/// Proves sample/says-what-is-wrong, reflector/failures-logged.
+/// Proves sample/says-what-is-wrong, reflector/status.
 #[tokio::test]
 async fn wrong_token_and_untrusted_certificate_are_warnings() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
@@ -114,7 +114,7 @@ async fn wrong_token_and_untrusted_certificate_are_warnings() {
     other.shutdown().await;
 }
 
-/// Proves sample/says-what-is-wrong, reflector/failures-logged.
+/// Proves sample/says-what-is-wrong, reflector/status.
 #[tokio::test]
 async fn unreachable_server_is_one_warning() {
     // A port that was just free and is now closed.
@@ -142,7 +142,7 @@ fn forbidden() -> String {
     )
 }
 
-/// Proves sample/says-what-is-wrong, reflector/failures-logged.
+/// Proves sample/says-what-is-wrong, reflector/status.
 #[tokio::test]
 async fn missing_permissions_are_logged_at_a_falling_rate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

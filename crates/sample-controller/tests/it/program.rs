@@ -114,7 +114,7 @@ async fn until_readyz(address: SocketAddr, predicate: impl Fn(u16, &str) -> bool
     timeout(TIMEOUT, ready).await.expect("timed out");
 }
 
-/// Proves sample/exit-codes, sample/log-span, sample/narration, probes/metrics.
+/// Proves sample/exit-codes, controller/span, sample/narration, metrics/names.
 #[tokio::test]
 async fn without_a_cluster_it_starts_one_and_narrates() {
     let mut program = Program::start(&["--bind", "127.0.0.1:0", "-v", "--log-json"]);
@@ -199,7 +199,7 @@ async fn existing_cluster_is_left_alone_without_install_crd() {
 
     let mut program = Program::start(&flags);
     let first = program.line().await;
-    let expected = format!("Working on {}/ (context ", bound.url());
+    let expected = format!("Using {}/ (context ", bound.url());
     assert!(first.starts_with(&expected), "{first}");
     let probes = program.probes().await;
     until_readyz(probes, |status, reasons| {
