@@ -96,7 +96,7 @@ async fn failing_requests_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
-/// Proves sample/builder, sample/apiserver-restart.
+/// Proves sample/builder, sample/retries.
 #[tokio::test]
 async fn api_server_restart_is_survived() {
     scenarios::api_server_restarted(&Scene::with(OverTcp::new().await, run).await).await;

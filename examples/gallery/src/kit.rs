@@ -12,7 +12,7 @@ use pintle::{
     controller::{Action, Context, Controller, ReconcileError},
     informer::InformerFactory,
 };
-use pintle_trials::Cx;
+use pintle_trials::{Cx, External};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -54,6 +54,9 @@ pub struct ShopStatus {
     /// When the controller checked the shop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
+    /// The generation that the status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     /// The external resource of the shop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -92,12 +95,35 @@ where
     let _ = controller(&cx).run(reconcile, cx.shutdown()).await;
 }
 
+/// Runs a reconcile function with an external service. Shops in deletion are reconciled, too.
+pub async fn run_external<F, R>(cx: Cx, service: &str, reconcile: F)
+where
+    F: Fn(Arc<Shop>, Context<External>) -> R + Send + Sync + 'static,
+    R: Future<Output = Outcome> + Send + 'static,
+{
+    let external = cx.external(service);
+    let controller = controller(&cx).state(external).reconcile_deleting();
+    let _ = controller.run(reconcile, cx.shutdown()).await;
+}
+
+/// A context with a client.
+pub trait HasClient {
+    /// Returns the client.
+    fn api_client(&self) -> kube::Client;
+}
+
+impl<S> HasClient for Context<S> {
+    fn api_client(&self) -> kube::Client {
+        self.client().clone()
+    }
+}
+
 /// Returns the API of a kind in the shop's namespace.
-pub fn api<K>(shop: &Shop, cx: &Context) -> Api<K>
+pub fn api<K>(shop: &Shop, cx: &impl HasClient) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
 {
-    Api::namespaced(cx.client().clone(), &shop.namespace().unwrap_or_default())
+    Api::namespaced(cx.api_client(), &shop.namespace().unwrap_or_default())
 }
 
 /// Returns a child of the shop.
@@ -123,7 +149,7 @@ pub fn page(shop: &Shop) -> Value {
 }
 
 /// Applies a child with force.
-pub async fn apply<K>(shop: &Shop, cx: &Context, child: &Value) -> Result<K, kube::Error>
+pub async fn apply<K>(shop: &Shop, cx: &impl HasClient, child: &Value) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -138,7 +164,11 @@ where
 }
 
 /// Sets fields of the status.
-pub async fn set_status(shop: &Shop, cx: &Context, status: Value) -> Result<(), kube::Error> {
+pub async fn set_status(
+    shop: &Shop,
+    cx: &impl HasClient,
+    status: Value,
+) -> Result<(), kube::Error> {
     let patch = Patch::Merge(json!({ "status": status }));
     let shops = api::<Shop>(shop, cx);
     shops
@@ -148,7 +178,11 @@ pub async fn set_status(shop: &Shop, cx: &Context, status: Value) -> Result<(), 
 }
 
 /// Sets the finalizers.
-pub async fn set_finalizers(shop: &Shop, cx: &Context, names: &[&str]) -> Result<(), kube::Error> {
+pub async fn set_finalizers<T: Serialize + Sync>(
+    shop: &Shop,
+    cx: &impl HasClient,
+    names: &[T],
+) -> Result<(), kube::Error> {
     let patch = Patch::Merge(json!({ "metadata": {
         "finalizers": names, "resourceVersion": shop.resource_version(),
     }}));

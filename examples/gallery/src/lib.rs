@@ -5,16 +5,29 @@
 
 #![allow(clippy::missing_panics_doc, reason = "examples")]
 
+pub mod all_finalizers;
 pub mod blind_write;
 pub mod busy;
+pub mod disabled_feature;
+pub mod early_finalizer;
+pub mod edge_triggered;
 pub mod finalizer_stuck;
 pub mod forgotten_label;
 pub mod half_done;
+pub mod hot_retry;
+pub mod immutable;
 pub mod kit;
 pub mod late_finalizer;
+pub mod lost_id;
+pub mod missing_child;
 pub mod name_prefix;
 pub mod no_owner;
 pub mod recreated;
+pub mod shuffled;
+pub mod stale_cleanup;
+pub mod stale_status;
 pub mod status_time;
+pub mod swallowed;
 pub mod unwatched_child;
 pub mod without_force;
+pub mod wrong_owner;

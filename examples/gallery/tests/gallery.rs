@@ -65,16 +65,29 @@ macro_rules! twins {
 }
 
 twins! {
+    all_finalizers: ["held-finalizer", "user-recreate"], OwnOnly;
     blind_write: ["rival"], NoLostUpdate;
     busy: ["crash-after"], SameEnd;
+    disabled_feature: ["crash-before"], PathFree;
+    early_finalizer: ["crash-after"], SameEnd;
+    edge_triggered: ["stopped"], SameEnd;
     finalizer_stuck: ["crash-after"], SameEnd;
     forgotten_label: ["crash-before"], PathFree;
     half_done: ["crash-after"], SameEnd;
+    hot_retry: ["server-restart"], NoHotLoop;
+    immutable: ["crash-before"], PathFree;
     late_finalizer: ["user-delete"], SameEnd;
+    lost_id: ["crash-after"], PathFree;
+    missing_child: ["drift"], SameEnd;
     name_prefix: ["crash-before"], OwnOnly;
     no_owner: ["crash-before"], NoOrphan;
     recreated: ["user-recreate"], SameEnd;
+    shuffled: ["crash-before"], Idempotent;
+    stale_cleanup: ["time-travel", "stopped"], NoExtraDelete;
+    stale_status: ["crash-before"], StatusTrue;
     status_time: ["crash-before"], Idempotent;
+    swallowed: ["error"], SameEnd;
     unwatched_child: ["drift"], SameEnd;
     without_force: ["drift"], SameEnd;
+    wrong_owner: ["crash-before"], Idempotent;
 }

@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use pintle::{
     cache::ObjectKey,
     conditions::NewCondition,
-    controller::{Action, ApplyError, Context, Controller, ErrorAction, ReconcileError},
-    events::EventType,
-    informer::InformerFactory,
+    controller::{ApplyError, ErrorAction},
+    prelude::*,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -212,3 +212,11 @@ async fn deleting_a_webapp_removes_its_name_and_children() {
     let services = scene.api::<Service>();
     assert!(services.get_opt("shop").await.unwrap().is_none());
 }
+
+/// Proves controller/short-operator.
+#[test]
+fn operator_fits_in_180_lines() {
+    let lines = |text: &str| text.lines().count();
+    let total = lines(include_str!("../src/lib.rs")) + lines(include_str!("../src/main.rs"));
+    assert!(total < 180, "{total} lines");
+}

@@ -1,12 +1,7 @@
 //! Follows `docs/your-own-crd.md` from beginning to end with the compiled program.
 //!
 //! The cluster runs in this process and kubectl is simulated, so that the test needs neither.
-//! `tutorial.rs` does the same with kubectl and `pintle-cluster`.
-
-#![cfg(unix)]
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod reader;
+//! `tests/real` does the same with kubectl and `pintle-cluster`.
 
 use std::fs;
 
@@ -16,8 +11,9 @@ use kube::{
     api::{DynamicObject, PostParams},
 };
 use pintle_cluster::Cluster;
-use reader::{Desk, Step, steps, wait_for};
 use tokio::{runtime::Handle, task::block_in_place};
+
+use crate::reader::{Desk, Step, steps, wait_for};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     block_in_place(|| Handle::current().block_on(future))

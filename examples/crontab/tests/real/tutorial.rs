@@ -1,14 +1,9 @@
 //! Follows `docs/your-own-crd.md` from beginning to end, with kubectl and the program
 //! `pintle-cluster`. `cargo xtask test-real` provides them.
 
-#![cfg(unix)]
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod reader;
-
 use std::fs;
 
-use reader::{Desk, Running, Step, Terminal, steps, wait_for};
+use crate::reader::{Desk, Running, Step, Terminal, steps, wait_for};
 
 /// Replaces ages in tables.
 fn ageless(text: &str) -> Vec<String> {

@@ -1,8 +1,6 @@
 //! Checks `docs/your-own-crd.md`: its files equal those of this package, and its objects, errors and
 //! tables are what the cluster accepts and returns.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-
 use std::{fs, path::Path, time::Duration};
 
 use crontab::CronTab;

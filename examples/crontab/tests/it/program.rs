@@ -1,13 +1,5 @@
 //! The program logs failures and shuts down gracefully on SIGTERM.
 
-#![cfg(unix)]
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests fail by panicking"
-)]
-
 use std::{
     io::{BufRead, BufReader, Read},
     process::{Command, Stdio},

@@ -1,12 +1,5 @@
 //! `CronTab`s under deletion, and `CronJob`s of other controllers.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests fail by panicking"
-)]
-
 use std::{
     sync::{
         Arc,

@@ -2,11 +2,10 @@
 //!
 //! Two commands are replaced. `git clone` becomes a symbolic link to this workspace, because it needs
 //! a network. `cargo run` executes the program that is already built from the same files, which
-//! [`document.rs`](../document.rs) verifies, and `cargo test` does nothing, because
+//! `document.rs` verifies, and `cargo test` does nothing, because
 //! `tests/controller.rs` is part of this test run.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::{
     fs,
