@@ -168,7 +168,7 @@ fn recorder<K: Kind>(events: Arc<Mutex<Vec<String>>>) -> impl FnMut(Event<K>) + 
     }
 }
 
-/// Proves informer/states-in-order, informer/eventually-consistent.
+/// Proves informer/handler-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync() {
     let namespace = TestNamespace::create().await;
@@ -186,7 +186,7 @@ async fn thousands_of_objects_sync() {
     assert!(running.informer.status().borrow().failure.is_none());
 }
 
-/// Proves informer/eventually-consistent, reflector/retry-open-without-list.
+/// Proves informer/eventually-consistent, reflector/watch-errors.
 #[tokio::test]
 async fn informer_continues_after_an_api_server_restart() {
     let (namespace, control_plane) = TestNamespace::alone().await;
@@ -238,8 +238,7 @@ async fn informer_continues_after_an_api_server_restart() {
 
 /// The API server has no watch cache for events, so it rejects a watch from a compacted revision.
 ///
-/// Proves reflector/relist-not-older, reflector/other-errors-relist.
-/// Proves fifo/recreated-under-same-name.
+/// Proves reflector/list-version, reflector/watch-errors, fifo/cache-decides-kind.
 #[tokio::test]
 async fn compacted_watch_is_relisted_without_loss() {
     let (namespace, control_plane) = TestNamespace::alone().await;

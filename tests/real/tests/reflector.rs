@@ -118,8 +118,8 @@ fn source(client: Client, namespace: &TestNamespace) -> KubeSource<ConfigMap> {
     KubeSource::new(client, scope(namespace))
 }
 
-/// Proves reflector/list-then-watch, reflector/continue-by-token, reflector/watchlist-request.
-/// Proves reflector/watchlist-atomic, reflector/watchlist-verify, reflector/converges.
+/// Proves reflector/list-then-watch, reflector/pages, reflector/watchlist-request.
+/// Proves reflector/watchlist-atomic, reflector/watchlist-optional, reflector/converges.
 #[tokio::test]
 async fn streamed_and_paged_lists_continue_with_a_watch() {
     let namespace = TestNamespace::create().await;
@@ -268,7 +268,7 @@ async fn missing_permissions_are_reported_until_granted() {
     assert!(running.text("a").is_some());
 }
 
-/// Proves reflector/other-errors-relist, reflector/converges.
+/// Proves reflector/watch-errors, reflector/converges.
 #[tokio::test]
 async fn deleted_and_recreated_kind_is_watched_again() {
     let namespace = TestNamespace::create().await;

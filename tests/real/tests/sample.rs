@@ -76,7 +76,7 @@ async fn conflicts_and_server_errors_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
-/// Proves sample/retries, sample/apiserver-restart.
+/// Proves sample/retries.
 #[tokio::test]
 async fn controller_survives_an_api_server_restart() {
     scenarios::api_server_restarted(&Scene::new(Real::alone().await).await).await;

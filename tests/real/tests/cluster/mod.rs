@@ -4,17 +4,20 @@
 //! End states are compared object by object, without generated names, times and hashes. The number
 //! of steps in between may differ.
 
+mod daemon_sets;
+mod garbage;
+mod jobs;
 mod mask;
+mod namespaces;
 mod pair;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
 use real_tests::eventually;
-use serde_json::{Value, from_value, json};
+use serde_json::{Value, json};
 
-use self::mask::masked;
 use self::pair::{Pair, Side};
 
 fn template(labels: &Value, image: &str) -> Value {
@@ -72,7 +75,7 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
 
 /// Proves cluster/end-states.
 #[tokio::test]
-async fn create_and_scale() {
+async fn deployment_is_created_and_scaled() {
     let pair = rolled_out(3, json!({})).await;
     pair.converge("created").await;
     for replicas in [5, 1, 0, 2] {
@@ -103,9 +106,9 @@ async fn undo(side: &Side, revision: &str) {
     side.set(json!({ "template": template })).await;
 }
 
-/// Proves deployment/revisions, cluster/end-states.
+/// Proves workloads/revisions, cluster/end-states.
 #[tokio::test]
-async fn new_images_and_rollback() {
+async fn rollback_restores_the_first_image() {
     let pair = rolled_out(3, json!({})).await;
     for image in ["nginx:2", "nginx:3"] {
         pair.both(async |side| {
@@ -126,7 +129,7 @@ async fn new_images_and_rollback() {
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn pause_and_resume() {
+async fn paused_deployment_rolls_out_on_resume() {
     let pair = rolled_out(2, json!({})).await;
     pair.both(async |side| {
         side.set(json!({ "paused": true })).await;
@@ -159,7 +162,7 @@ async fn pause_and_resume() {
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn recreate_strategy() {
+async fn recreate_replaces_all_pods() {
     let strategy = json!({ "type": "Recreate", "rollingUpdate": null });
     let pair = rolled_out(3, json!({ "strategy": strategy })).await;
     pair.both(async |side| {
@@ -179,7 +182,7 @@ async fn recreate_strategy() {
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn scale_during_a_rollout() {
+async fn scaling_during_a_rollout_is_proportional() {
     let strategy = json!({
         "type": "RollingUpdate",
         "rollingUpdate": { "maxSurge": 3, "maxUnavailable": 2 },
@@ -211,9 +214,9 @@ async fn scale_during_a_rollout() {
     pair.stop().await;
 }
 
-/// Proves deployment/revisions.
+/// Proves workloads/revisions.
 #[tokio::test]
-async fn revision_history_limit() {
+async fn sets_beyond_the_history_limit_are_deleted() {
     let pair = rolled_out(1, json!({ "revisionHistoryLimit": 1 })).await;
     for image in ["nginx:2", "nginx:3", "nginx:4"] {
         pair.both(async |side| {
@@ -235,7 +238,7 @@ async fn revision_history_limit() {
 
 /// Proves deployment/conditions.
 #[tokio::test]
-async fn progress_deadline() {
+async fn stalled_rollout_exceeds_its_deadline() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         side.create::<Deployment>(web(1, &json!({ "progressDeadlineSeconds": 2 })))
@@ -295,7 +298,7 @@ async fn orphans_are_adopted_and_mismatches_released() {
 
 /// Proves replicaset/adoption.
 #[tokio::test]
-async fn sets_with_the_same_selector() {
+async fn sets_with_the_same_selector_keep_their_pods() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         side.create::<ReplicaSet>(set("first", 1)).await;
@@ -311,7 +314,7 @@ async fn sets_with_the_same_selector() {
 
 /// Proves replicaset/scale.
 #[tokio::test]
-async fn failed_pods_and_deletion_cost() {
+async fn cheapest_pod_goes_and_failed_pod_is_replaced() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         for (name, cost) in [("high", "10"), ("low", "-10"), ("medium", "0")] {
@@ -341,197 +344,6 @@ async fn failed_pods_and_deletion_cost() {
     })
     .await;
     pair.converge("the failed Pod is replaced").await;
-    pair.stop().await;
-}
-
-/// Proves gc/collects, gc/foreground, gc/orphan.
-#[tokio::test]
-async fn cascading_deletion() {
-    for (policy, params) in [
-        ("background", DeleteParams::background()),
-        ("foreground", DeleteParams::foreground()),
-    ] {
-        let pair = rolled_out(2, json!({})).await;
-        pair.both(async |side| {
-            side.api::<Deployment>()
-                .delete("web", &params)
-                .await
-                .unwrap();
-            side.until_none_left::<Pod>().await;
-            side.until_none_left::<ReplicaSet>().await;
-            side.until_none_left::<Deployment>().await;
-        })
-        .await;
-        pair.converge(policy).await;
-        pair.stop().await;
-    }
-}
-
-/// Proves gc/orphan, replicaset/adoption.
-#[tokio::test]
-async fn orphaning_and_adoption() {
-    let pair = rolled_out(2, json!({})).await;
-    pair.both(async |side| {
-        let deployments = side.api::<Deployment>();
-        deployments
-            .delete("web", &DeleteParams::orphan())
-            .await
-            .unwrap();
-        side.until_none_left::<Deployment>().await;
-    })
-    .await;
-    pair.converge("orphaned").await;
-    pair.both(async |side| {
-        side.create::<Deployment>(web(2, &json!({}))).await;
-        side.roll_out().await;
-    })
-    .await;
-    pair.converge("adopted").await;
-    pair.stop().await;
-}
-
-fn map(name: &str, owners: &[&ConfigMap]) -> Value {
-    let owner = |owner: &&ConfigMap| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid(),
-            "blockOwnerDeletion": true,
-        })
-    };
-    let owners: Vec<_> = owners.iter().map(owner).collect();
-    json!({ "metadata": { "name": name, "ownerReferences": owners } })
-}
-
-/// Proves gc/owners, gc/collects.
-#[tokio::test]
-async fn dangling_owner_references() {
-    let pair = Pair::start().await;
-    pair.both(async |side| {
-        let owner = side.create::<ConfigMap>(map("owner", &[])).await;
-        let mut absent = owner.clone();
-        absent.metadata.name = Some("absent".into());
-        absent.metadata.uid = Some("11111111-2222-3333-4444-555555555555".into());
-        let mut stale = owner.clone();
-        stale.metadata.uid = Some("11111111-2222-3333-4444-666666666666".into());
-        side.create::<ConfigMap>(map("retained", &[&owner, &absent]))
-            .await;
-        side.create::<ConfigMap>(map("of-absent", &[&absent])).await;
-        side.create::<ConfigMap>(map("of-stale", &[&stale])).await;
-        eventually("the dependents to be gone", async || {
-            // kube-root-ca.crt is the third.
-            (side.list::<ConfigMap>().await.len() == 3).then_some(())
-        })
-        .await;
-    })
-    .await;
-    pair.converge("collected").await;
-    pair.stop().await;
-}
-
-/// Proves gc/cycles.
-#[tokio::test]
-async fn owner_cycles() {
-    let pair = Pair::start().await;
-    pair.both(async |side| {
-        let a = side.create::<ConfigMap>(map("a", &[])).await;
-        let b = side.create::<ConfigMap>(map("b", &[&a])).await;
-        let c = side.create::<ConfigMap>(map("c", &[&b])).await;
-        let owners = map("a", &[&c])["metadata"]["ownerReferences"].clone();
-        side.patch::<ConfigMap>("a", json!({ "metadata": { "ownerReferences": owners } }))
-            .await;
-        let maps = side.api::<ConfigMap>();
-        maps.delete("a", &DeleteParams::foreground()).await.unwrap();
-        eventually("all to be gone", async || {
-            (side.list::<ConfigMap>().await.len() <= 1).then_some(())
-        })
-        .await;
-    })
-    .await;
-    pair.converge("all gone").await;
-    pair.stop().await;
-}
-
-/// Creates another namespace.
-async fn second_namespace(side: &Side) -> Side {
-    let name = format!("{}-second", side.namespace);
-    let namespace = json!({ "metadata": { "name": name } });
-    let namespaces = Api::<Namespace>::all(side.client.clone());
-    namespaces
-        .create(&PostParams::default(), &from_value(namespace).unwrap())
-        .await
-        .unwrap();
-    Side {
-        client: side.client.clone(),
-        namespace: name,
-    }
-}
-
-/// Proves service-accounts/defaults.
-#[tokio::test]
-async fn initial_objects_of_a_namespace() {
-    let pair = Pair::start().await;
-    pair.agree("initial objects", async |side| {
-        let maps = side.list::<ConfigMap>().await;
-        let mut maps = masked(json!(maps), &[]);
-        for map in maps.as_array_mut().unwrap() {
-            map["data"]["ca.crt"] = json!("PEM");
-            map["metadata"]["annotations"]["kubernetes.io/description"] = json!("TEXT");
-        }
-        json!({ "accounts": masked(json!(side.list::<ServiceAccount>().await), &[]), "maps": maps })
-    })
-    .await;
-    pair.stop().await;
-}
-
-/// Proves namespaces/emptied.
-#[tokio::test]
-async fn namespace_deletion() {
-    let pair = Pair::start().await;
-    pair.both(async |side| {
-        let second = second_namespace(side).await;
-        second.create::<Deployment>(web(2, &json!({}))).await;
-        second.roll_out().await;
-        let mut held = map("held", &[]);
-        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-        second.create::<ConfigMap>(held).await;
-        let namespaces = Api::<Namespace>::all(side.client.clone());
-        namespaces
-            .delete(&second.namespace, &DeleteParams::default())
-            .await
-            .unwrap();
-        second.until_none_left::<Deployment>().await;
-    })
-    .await;
-    let second = |side: &Side| Side {
-        client: side.client.clone(),
-        namespace: format!("{}-second", side.namespace),
-    };
-    pair.agree("terminating", async |side| {
-        let namespaces = Api::<Namespace>::all(side.client.clone());
-        let namespace = namespaces.get(&second(side).namespace).await.unwrap();
-        let status = masked(json!(namespace.status), &[]);
-        json!({ "status": status, "objects": second(side).snapshot().await })
-    })
-    .await;
-    pair.agree("creation in it", async |side| {
-        rejection(
-            second(side).try_create::<Pod>(pod("late")).await,
-            &second(side).namespace,
-        )
-    })
-    .await;
-    pair.both(async |side| {
-        let second = second(side);
-        second
-            .patch::<ConfigMap>("held", json!({ "metadata": { "finalizers": null } }))
-            .await;
-        let namespaces = Api::<Namespace>::all(side.client.clone());
-        eventually("the namespace to be gone", async || {
-            let found = namespaces.get_opt(&second.namespace).await.unwrap();
-            found.is_none().then_some(())
-        })
-        .await;
-    })
-    .await;
     pair.stop().await;
 }
 

@@ -78,7 +78,7 @@ impl Program<'_> {
         self.leader_after("").await
     }
 
-    /// Waits until a replica has written so many more times.
+    /// Waits until a replica has made this many more writes.
     async fn writes(&self, identity: &str, times: usize) {
         let maps = self.namespace.api::<ConfigMap>();
         let prefix = format!("{identity}.");

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Elected by Pintle, with a wall clock that is wrong by so many hours.
+    /// Elected by Pintle, with a wall clock that is off by this many hours.
     Pintle { skew_hours: i32 },
     /// Elected by client-go.
     ClientGo { releases: bool },
@@ -70,7 +70,7 @@ impl Replica {
         replica
     }
 
-    /// Waits until it has printed `line` so many times.
+    /// Waits until it has printed `line` this many times.
     pub(super) async fn says(&self, line: &str, times: usize) {
         let what = format!("{} to print {line}", self.identity);
         eventually(&what, async || {

@@ -6,6 +6,7 @@ mod text;
 mod value;
 mod violations;
 
+use pintle::clock::StableHash;
 use pintle_apiserver::crd::{Crd, Error};
 use serde_json::{Value, json};
 
@@ -78,7 +79,7 @@ fn selected(all: Vec<violations::Violation>, most: usize) -> Vec<violations::Vio
     }
     let mut keyed: Vec<_> = all
         .into_iter()
-        .map(|it| (it.kind(), hash(&it.label()), it))
+        .map(|it| (it.kind(), StableHash::of(it.label().as_bytes()), it))
         .collect();
     keyed.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
     let mut ranked = Vec::new();
@@ -91,13 +92,6 @@ fn selected(all: Vec<violations::Violation>, most: usize) -> Vec<violations::Vio
     }
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().take(most).map(|(_, it)| it).collect()
-}
-
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Makes an object valid, as far as that is possible with few steps: adds what is required, and

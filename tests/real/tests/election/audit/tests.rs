@@ -51,7 +51,7 @@ fn writes_of_the_holder_are_in_its_term() {
 }
 
 #[test]
-fn writes_outside_a_term_are_found_whatever_the_order_of_the_log() {
+fn out_of_term_writes_are_found_in_any_log_order() {
     let history = history(&[
         write("a.2", 2),
         lease(3, "a", 3),
