@@ -59,7 +59,7 @@ const STAGES: [Stage; 13] = [
 ];
 
 /// Runs every stage and stops at the first failure. Ends with the duration of each stage and the
-/// number of tests, also after a failure.
+/// number of tests, even after a failure.
 pub(crate) fn run_all() -> Result<()> {
     let mut totals = Totals::default();
     let mut times = Vec::new();

@@ -1,6 +1,8 @@
 //! `cargo xtask lint`: project rules that clippy cannot check.
 
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +20,9 @@ pub(crate) fn run() -> Result<()> {
             .with_context(|| format!("cannot read {}", file.display()))?;
         let name = workspace::relative(root, file);
         problems.extend(check(name, &text));
+        if file.extension().is_some_and(|e| e == "md") {
+            problems.extend(unformatted(name, &text)?);
+        }
         if is_published(name, &text) {
             let library = file.with_file_name("src").join("lib.rs");
             problems.extend(undocumented(root, &library));
@@ -25,7 +30,10 @@ pub(crate) fn run() -> Result<()> {
     }
     let tour = std::fs::read_to_string(root.join("ARCHITECTURE.md"))
         .context("cannot read ARCHITECTURE.md")?;
+    let names: Vec<&Path> = files.iter().map(|f| workspace::relative(root, f)).collect();
+    problems.extend(misplaced_modules(&names));
     problems.extend(missing_files(&tour, |path| root.join(path).exists()));
+    problems.extend(wrong_count(&tour));
     problems.extend(features::check()?);
     if problems.is_empty() {
         println!("{} files follow the project rules", files.len());
@@ -62,6 +70,99 @@ fn missing_files(tour: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     problems
 }
 
+/// Returns a problem if ARCHITECTURE.md says that a patch "passes N files" and lists another number.
+fn wrong_count(tour: &str) -> Option<String> {
+    let found = COUNT.captures(tour)?;
+    let (whole, stated) = (found.get(0)?, found.get(1)?.as_str());
+    let walk = tour[whole.end()..]
+        .split("\n## ")
+        .next()
+        .unwrap_or_default();
+    let rows = walk.lines().filter(|line| line.starts_with('|'));
+    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let listed = names.filter(|name| Path::new(name).extension().is_some_and(|e| e == "rs"));
+    let listed = listed.count();
+    (stated != listed.to_string())
+        .then(|| format!("ARCHITECTURE.md: states {stated} files, lists {listed}"))
+}
+
+/// Returns the modules whose file is not where a reader looks for it: `name/mod.rs` if the folder
+/// holds other modules, `name.rs` if it holds only `tests`.
+fn misplaced_modules(files: &[&Path]) -> Vec<String> {
+    let is_rust = |path: &Path| path.extension().is_some_and(|e| e == "rs");
+    let mut problems = Vec::new();
+    for file in files.iter().filter(|file| is_rust(file)) {
+        let (folder, other, is_folder) = if file.ends_with("mod.rs") {
+            let folder = file.parent().unwrap_or(file).to_owned();
+            let other = folder.with_extension("rs");
+            (folder, other, true)
+        } else {
+            let folder = file.with_extension("");
+            let other = folder.join("mod.rs");
+            (folder, other, false)
+        };
+        if is_folder && folder.ends_with("tests") {
+            continue;
+        }
+        let has_modules = files.iter().any(|module| {
+            let inside = module.strip_prefix(&folder).ok();
+            let name = inside.and_then(|inside| inside.iter().next());
+            module != file
+                && is_rust(module)
+                && name.is_some_and(|name| name != "tests.rs" && name != "tests")
+        });
+        if has_modules != is_folder {
+            let (file, other) = (file.display(), other.display());
+            problems.push(format!("{file}:1: belongs in {other}"));
+        }
+    }
+    problems
+}
+
+/// Returns the Rust programs in a document that rustfmt would change. Examples with hidden lines are
+/// excerpts, which it cannot read.
+fn unformatted(name: &Path, text: &str) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for (line, code) in programs(text) {
+        let mut rustfmt = Command::new("rustfmt")
+            .args(["--edition=2024", "--emit=stdout", "--quiet"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run rustfmt")?;
+        if let Some(mut stdin) = rustfmt.stdin.take() {
+            stdin.write_all(code.as_bytes())?;
+        }
+        let output = rustfmt.wait_with_output()?;
+        if output.stdout != code.as_bytes() {
+            let name = name.display();
+            problems.push(format!("{name}:{line}: the example is not formatted"));
+        }
+    }
+    Ok(problems)
+}
+
+/// Returns the Rust code blocks of a document that have a `main` and no hidden lines, with their lines.
+fn programs(text: &str) -> Vec<(usize, String)> {
+    let mut programs = Vec::new();
+    let mut block: Option<(usize, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        match &mut block {
+            None if line.starts_with("```rust") => block = Some((number + 1, String::new())),
+            None => {}
+            Some(_) if line.starts_with("```") => programs.extend(block.take()),
+            Some((_, code)) => {
+                code.push_str(line);
+                code.push('\n');
+            }
+        }
+    }
+    programs.retain(|(_, code)| {
+        code.contains("fn main()") && !code.lines().any(|line| line.starts_with("# "))
+    });
+    programs
+}
+
 /// Checks every rule against one file.
 fn check(file: &Path, text: &str) -> Vec<String> {
     let mut problems: Vec<(usize, String)> = machine_paths(text);
@@ -69,6 +170,7 @@ fn check(file: &Path, text: &str) -> Vec<String> {
         problems.extend(unbiased_selects(text));
         problems.extend(skipped_tests(text));
     }
+    problems.extend(skipped_examples(text));
     if is_package(file, text) && !text.contains("[lints]\nworkspace = true") {
         problems.push((1, "missing `[lints] workspace = true`".into()));
     }
@@ -83,7 +185,8 @@ static SELECT: LazyLock<Regex> = LazyLock::new(|| regex(r"\bselect!\s*[{(\[]\s*(
 static SKIPPED: LazyLock<Regex> =
     LazyLock::new(|| regex(r"#!?\[\s*(?:cfg_attr\([^\]]*\b)?ignore\b"));
 static SKIPPED_DOC: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"(?m)^\s*//[/!]\s*```[a-z0-9_, ]*\bignore\b"));
+    LazyLock::new(|| regex(r"(?m)^\s*(?://[/!]\s*)?```[a-z0-9_, ]*\bignore\b"));
+static COUNT: LazyLock<Regex> = LazyLock::new(|| regex(r"passes (\d+) files"));
 static MACHINE_PATH: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?:^|[^\w.:*~/-])/(?:home|root|work|Users)/[A-Za-z0-9._-]+"));
 
@@ -111,19 +214,24 @@ fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Ignored tests and examples are not allowed.
+/// Ignored tests are not allowed.
 fn skipped_tests(text: &str) -> Vec<(usize, String)> {
     let code = mask(text, Keep::Code);
-    let tests = SKIPPED
+    SKIPPED
         .find_iter(&code)
-        .map(|found| (line_of(&code, found.start()), "ignored test".to_owned()));
+        .map(|found| (line_of(&code, found.start()), "ignored test".to_owned()))
+        .collect()
+}
+
+/// Ignored examples are not allowed, neither in rustdoc nor in the documents it includes.
+fn skipped_examples(text: &str) -> Vec<(usize, String)> {
     let examples = SKIPPED_DOC.find_iter(text).map(|found| {
         (
             line_of(text, found.end()),
             "ignored example: use `no_run`, which still compiles it".to_owned(),
         )
     });
-    tests.chain(examples).collect()
+    examples.collect()
 }
 
 /// Paths that exist on one machine only.

@@ -32,6 +32,7 @@ pub(crate) fn verify() -> Result<()> {
     run(&mut command)?;
 
     let outside = Folder::temporary()?;
+    let rustdoc = nightly_rustdoc(&outside.0)?;
     for package in &packages {
         let name = format!("{}.crate", package.folder());
         let mut tar = Command::new("tar");
@@ -49,7 +50,8 @@ pub(crate) fn verify() -> Result<()> {
                 .arg("--target-dir")
                 .arg(&packed)
                 .args(package.docs_rs().arguments())
-                .env("RUSTDOCFLAGS", "-D warnings")
+                .env("RUSTDOCFLAGS", "-D warnings --cfg docsrs")
+                .env("RUSTDOC", &rustdoc)
                 // Set by this workspace's cargo configuration, which docs.rs does not see.
                 .env_remove("K8S_OPENAPI_ENABLED_VERSION");
             for other in packages.iter().filter(|other| other.name != package.name) {
@@ -62,6 +64,17 @@ pub(crate) fn verify() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes a rustdoc that accepts the unstable features behind `cfg(docsrs)`, as the nightly one of
+/// docs.rs does. Only rustdoc may be unstable: for rustc, this would compile every dependency again.
+fn nightly_rustdoc(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("rustdoc");
+    let script = "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n";
+    std::fs::write(&path, script).context("cannot write the rustdoc wrapper")?;
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, executable).context("cannot make rustdoc executable")?;
+    Ok(path)
 }
 
 /// A package of the workspace.

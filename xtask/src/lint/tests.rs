@@ -38,6 +38,10 @@ fn ignored_tests_and_examples_are_found() {
         [1]
     );
     assert_eq!(
+        lines("README.md", "```sh\nx\n```\n```rust,ignore\n```"),
+        [4]
+    );
+    assert_eq!(
         lines("a.rs", "#[must_use]\nfn ignore() {}\n// #[ignore]"),
         [0; 0]
     );
@@ -110,4 +114,51 @@ fn files_of_the_tour_exist() {
             "ARCHITECTURE.md:6: no file d/b.rs",
         ]
     );
+}
+
+#[test]
+fn stated_number_of_files_is_the_listed_one() {
+    let tour = "It passes folders.\nA patch passes 2 files.\n| `a.rs`, `b/c.rs` in `b` |\n\n## Next\n| `d.rs` |\n";
+    assert_eq!(wrong_count(tour), None);
+    let problem = wrong_count(&tour.replace("2 files", "3 files"));
+    assert_eq!(
+        problem.as_deref(),
+        Some("ARCHITECTURE.md: states 3 files, lists 2")
+    );
+}
+
+#[test]
+fn misplaced_modules_are_found() {
+    let files = [
+        "src/both.rs",
+        "src/both/part.rs",
+        "src/both/part/tests.rs",
+        "src/folder/mod.rs",
+        "src/folder/part/mod.rs",
+        "src/folder/part/a.rs",
+        "src/lone/mod.rs",
+        "src/lone/tests.rs",
+        "src/plain.rs",
+        "src/plain/tests/case.rs",
+        "src/plain/tests/mod.rs",
+        "tests/it/main.rs",
+    ];
+    let problems = misplaced_modules(&files.map(Path::new));
+    assert_eq!(
+        problems,
+        [
+            "src/both.rs:1: belongs in src/both/mod.rs",
+            "src/lone/mod.rs:1: belongs in src/lone.rs",
+        ]
+    );
+}
+
+#[test]
+fn unformatted_programs_are_found() {
+    let document = "a\n```rust,no_run\nfn main() {\n    x();\n}\n```\n\
+                    ```rust\nfn main() { x(); }\n```\n\
+                    ```rust\n# fn main() { x(); }\n```\n\
+                    ```sh\nfn main() { x(); }\n```\n";
+    let problems = unformatted(Path::new("a.md"), document).unwrap();
+    assert_eq!(problems, ["a.md:7: the example is not formatted"]);
 }

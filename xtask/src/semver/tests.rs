@@ -11,7 +11,7 @@ fn last_release_is_the_highest_version() {
 }
 
 #[test]
-fn pre_releases_and_other_tags_are_no_releases() {
+fn pre_release_tags_are_ignored() {
     assert_eq!(
         last_release("v1.0.0-rc.1\nv0.1.0\nvendored\nv2\n"),
         Some("v0.1.0")

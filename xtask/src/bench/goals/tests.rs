@@ -32,7 +32,7 @@ fn missed_and_unmeasured_goals_are_reported() {
 }
 
 #[test]
-fn additional_handler_is_a_third_of_three() {
+fn extra_handler_cost_is_averaged() {
     let cost = further_handler(&[Some(1.0), None], &[Some(4.0), Some(1.0)]);
     assert_eq!(cost, [Some(1000.0), None]);
 }

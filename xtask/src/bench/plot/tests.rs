@@ -57,6 +57,6 @@ fn bar_lengths_are_proportional() {
 }
 
 #[test]
-fn no_data_no_plot() {
+fn plot_without_data_is_skipped() {
     assert!(all(&Results::default()).is_empty());
 }
