@@ -18,7 +18,7 @@
 
 mod cache;
 mod follow;
-#[path = "../../src/pods/mod.rs"]
+#[path = "../../src/pods.rs"]
 mod pods;
 mod queue;
 mod reconcile;
