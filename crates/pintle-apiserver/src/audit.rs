@@ -124,11 +124,11 @@ impl Record {
     }
 }
 
-/// The observer of a server, if it has one.
+/// Returns the observer of the server, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Auditor(Option<Arc<dyn Fn(AuditEvent) + Send + Sync>>);
 
-/// A request whose event is still to be delivered.
+/// A request whose event has yet to be delivered.
 pub(crate) struct Audited {
     event: AuditEvent,
     record: Record,

@@ -57,7 +57,7 @@ pub(crate) struct Field {
     pub(crate) name: Arc<str>,
     pub(crate) value: Id,
     pub(crate) optional: bool,
-    /// The code point of the colon, where errors about the field are.
+    /// The code point of the colon, at which errors about the field are reported.
     pub(crate) at: usize,
 }
 

@@ -13,11 +13,11 @@ use crate::types::Type;
 use crate::validators;
 use crate::value::{EvalError, Value};
 
-/// Expressions with more nodes than this are handled on a thread with a stack of their own,
-/// because they may be nested deeply.
+/// Expressions with more nodes than this may be nested deeply, so they are compiled and evaluated
+/// on a thread with a larger stack.
 const MANY_NODES: usize = 300;
 
-/// The stack for those, enough for the deepest expression that parses.
+/// The size of that stack, enough for the deepest expression that parses.
 const DEEP_STACK: usize = 64 * 1024 * 1024;
 
 /// The variables that expressions may use.

@@ -5,7 +5,7 @@ use std::io;
 /// The 64-bit FNV-1a hash, for names and fingerprints that must not change between runs, platforms
 /// or Rust releases. The standard library's hashers promise none of that.
 ///
-/// It is not resistant to collisions that someone constructs.
+/// It does not resist deliberate collisions.
 ///
 /// # Examples
 ///

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::meta::{self, Claim};
 
-/// The server no longer has the owner, or has it under deletion.
+/// The owner is gone or being deleted on the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is deleted or being deleted; not adopting")]
 pub(crate) struct OwnerGone(ObjectKey);
@@ -73,9 +73,9 @@ pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
 
 /// The objects of one owner.
 pub(crate) struct Claimed<K> {
-    /// Those it controls, ordered by key.
+    /// The objects it controls, ordered by key.
     pub(crate) controlled: Vec<Arc<K>>,
-    /// Those it has just adopted, as they were before the adoption.
+    /// The objects it has just adopted, in their state before the adoption.
     pub(crate) adopted: Vec<Arc<K>>,
 }
 
@@ -95,8 +95,8 @@ where
     claim_with(cx, owner, selects, None, is_active).await
 }
 
-/// Like [`claim`], with any condition instead of a selector. Adopted objects get a finalizer, if there
-/// is one, that released ones lose.
+/// Like [`claim`], with an arbitrary condition instead of a selector. If `finalizer` is set,
+/// adopted objects get it and released ones lose it.
 pub(crate) async fn claim_with<P, K>(
     cx: &Context,
     owner: &P,

@@ -134,7 +134,7 @@ impl Builder {
 
     /// Sets the time from the binding of a Pod until it is Running and Ready. Default: 1 s.
     ///
-    /// Containers that exit, such as those of Jobs, run for the same time by default.
+    /// Containers that exit, such as those of Jobs, by default do so after this time.
     pub fn pod_ready_after(mut self, delay: Duration) -> Self {
         self.pace.ready_after = delay;
         self

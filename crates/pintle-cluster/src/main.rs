@@ -60,9 +60,9 @@ struct Options {
 enum Command {
     /// Check CRDs and their objects without starting a cluster
     ///
-    /// Objects are pruned, get their defaults and are validated, in this order, as a server does it;
-    /// unknown fields are problems. Every problem is printed with its file and field, in the words of
-    /// kube-apiserver. The exit code is 1 if there is any. Objects of other kinds are skipped.
+    /// Like a server, this prunes objects, applies defaults and validates them, in this order;
+    /// unknown fields are problems. Every problem is printed with its file and field, in the words
+    /// of kube-apiserver. The exit code is 1 if there is any. Objects of other kinds are skipped.
     Validate {
         /// YAML or JSON files, and directories of them
         #[arg(required = true, value_name = "PATH")]

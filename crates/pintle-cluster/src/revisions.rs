@@ -1,5 +1,5 @@
-//! The history of a workload as `ControllerRevision`s: which one its template is, and which ones to
-//! delete.
+//! The history of a workload as `ControllerRevision`s: which one holds the current template, and
+//! which ones to delete.
 //!
 //! Pure functions of the observed revisions, except for [`obtain`].
 
@@ -20,8 +20,8 @@ use crate::{
     meta::{self, Labels},
 };
 
-/// The label of a Pod with the revision it was created from: the name of the revision for
-/// `StatefulSet`s, its hash for `DaemonSet`s, whose revisions have this label, too.
+/// The label with the revision that a Pod was created from: the revision's name for `StatefulSet`s,
+/// its hash for `DaemonSet`s. Revisions of `DaemonSet`s have this label too.
 pub(crate) const HASH: &str = "controller-revision-hash";
 
 /// The label of a revision of a `StatefulSet` with the hash of its data.
@@ -73,7 +73,7 @@ pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSp
     serde_json::from_value(template).ok()
 }
 
-/// Whose template a revision is.
+/// The workload that a revision belongs to.
 pub(crate) struct Owner<'a> {
     pub(crate) metadata: &'a ObjectMeta,
     pub(crate) reference: Option<OwnerReference>,
@@ -153,7 +153,7 @@ pub(crate) async fn obtain(
             .await?
             .ok_or(error)?;
         if existing.data == new.data {
-            // Another owner's, or ours and not in the cache yet.
+            // The revision belongs to another owner, or is ours and not in the cache yet.
             return Ok(Some(Arc::new(existing)));
         }
         *collisions += 1;
@@ -176,7 +176,7 @@ fn hash(data: &str, collisions: i32) -> String {
         .collect()
 }
 
-/// Returns the revisions to delete: the oldest ones without a Pod beyond `limit`.
+/// Returns the revisions to delete: the oldest ones without Pods, until `limit` remain.
 pub(crate) fn surplus(
     revisions: &[Arc<ControllerRevision>],
     live: &[&str],

@@ -10,7 +10,7 @@ use anyhow::Context;
 use pintle_apiserver::crd::{self, Crd};
 use serde_json::Value;
 
-/// What was found.
+/// The outcome of a check.
 pub(crate) struct Report {
     /// One line per problem, and a summary.
     pub(crate) text: String,
@@ -119,7 +119,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Adds a file, or all YAML and JSON files below a directory.
+/// Adds a file, or all YAML and JSON files in a directory.
 fn collect(path: &Path, named: bool, files: &mut BTreeSet<PathBuf>) -> anyhow::Result<()> {
     let failed = || format!("failed to read {}", path.display());
     if std::fs::metadata(path).with_context(failed)?.is_dir() {
@@ -146,14 +146,14 @@ impl Report {
         let _ = writeln!(self.text, "{}: {why}", file.display());
     }
 
-    /// Reports something about an object that is not counted as a problem.
+    /// Reports something that is not counted as a problem.
     fn note(&mut self, file: &Path, object: &Value, what: &str) {
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{}: {kind} {name:?}: {what}", file.display());
     }
 
-    /// Checks an object in the steps of a server that rejects unknown fields.
+    /// Checks an object in the same steps as a server that rejects unknown fields.
     fn object(&mut self, file: &Path, crd: &Crd, mut object: Value) {
         if let Err(error) = self.try_object(file, crd, &mut object) {
             let (kind, name) = (crd.kind(), text(&object["metadata"]["name"]));

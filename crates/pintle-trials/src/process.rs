@@ -135,7 +135,7 @@ pub(crate) async fn supervise(
                     return;
                 }
                 if running.is_empty() {
-                    // Like a kubelet, so that a process may exit while the server is down.
+                    // Back off like a kubelet, so that a process may exit while the server is down.
                     let delay = RESTART * 2_u32.saturating_pow(exits - 1);
                     hub.record.lock().busy_for(delay + RESTART * 2);
                     later(&hub, delay, Signal::Start);

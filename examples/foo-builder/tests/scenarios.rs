@@ -38,13 +38,13 @@ async fn foo_gets_a_deployment_status_and_event() {
 
 /// Proves sample/builder, sample/replicas.
 #[tokio::test(start_paused = true)]
-async fn scaling_keeps_labels_of_others() {
+async fn scaling_preserves_labels_set_by_others() {
     scenarios::scale(&scene().await).await;
 }
 
 /// Proves sample/builder, sample/replicas.
 #[tokio::test(start_paused = true)]
-async fn foo_without_replicas_leaves_them_to_others() {
+async fn unset_replicas_are_left_to_other_writers() {
     scenarios::no_replicas(&scene().await).await;
 }
 
@@ -74,7 +74,7 @@ async fn deployment_is_deleted_with_its_foo() {
 
 /// Proves sample/builder.
 #[tokio::test(start_paused = true)]
-async fn renaming_the_deployment_deletes_the_former() {
+async fn renaming_the_deployment_deletes_the_old_one() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
@@ -92,12 +92,12 @@ async fn two_controllers_converge() {
 
 /// Proves sample/builder, sample/retries.
 #[tokio::test(start_paused = true)]
-async fn failing_requests_only_delay() {
+async fn failed_requests_are_retried() {
     scenarios::faults(&scene().await).await;
 }
 
 /// Proves sample/builder, sample/retries.
 #[tokio::test]
-async fn api_server_restart_is_survived() {
+async fn controller_survives_an_api_server_restart() {
     scenarios::api_server_restarted(&Scene::with(OverTcp::new().await, run).await).await;
 }

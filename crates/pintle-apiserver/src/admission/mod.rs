@@ -17,8 +17,9 @@
 //! error ends the chain, and with it the write.
 //!
 //! A plugin that charges a budget does so in the last phase, when the object has been converted to
-//! the stored version and nothing is left to wait for. Had it charged before, a controller that
-//! counts what exists would not find the object of a slow converter and take the charge back.
+//! the stored version and nothing is left to wait for. If it charged earlier, a slow converter
+//! could delay the object, and a controller that counts existing objects in the meantime would take
+//! the charge back.
 //!
 //! # What a plugin sees
 //!
@@ -63,8 +64,8 @@ pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
 /// A link of the admission chain.
 ///
 /// The chain asks [`admits`](Self::admits) and [`validates`](Self::validates) about every write of
-/// every kind and awaits the plugin only if it wants the write. So these two must be cheap: compare
-/// the resource, check a flag, never scan the store.
+/// every kind, and awaits the plugin only if it is interested. So both must be cheap: compare the
+/// resource, check a flag, never scan the store.
 ///
 /// Plugins run concurrently for different requests, hold no lock while they wait, and may be dropped
 /// at any await point if the client goes away.

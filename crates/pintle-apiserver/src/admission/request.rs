@@ -170,7 +170,7 @@ impl Request<'_> {
         result
     }
 
-    /// Enters the second round if a plugin asked for it.
+    /// Starts the second round if a plugin asked for it.
     pub(super) fn start_reinvocation(&mut self) -> bool {
         let wanted = std::mem::take(self.reinvocation.wanted.get_mut());
         self.reinvocation.second_round = wanted;

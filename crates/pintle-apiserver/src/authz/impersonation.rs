@@ -152,7 +152,7 @@ impl Mode {
         if let What::Resource(who) = &mut who.what {
             if let (true, Some(node)) = (constrained, node_name(&wanted.name)) {
                 who.plural = "nodes".into();
-                // Permission for the own node is the same for every node.
+                // The permission to act as one's own node does not name the node.
                 let own = self == Self::AssociatedNode;
                 who.name = if own {
                     "*".into()

@@ -111,7 +111,7 @@ struct Subject {
     namespace: String,
 }
 
-/// Why a user has access: a binding, and which of its subjects the user is.
+/// Why a user has access: the binding, and the subject in it that matches the user.
 #[derive(Debug)]
 pub(crate) struct Grant {
     binding: Arc<Binding>,
@@ -367,7 +367,7 @@ impl Binding {
         }
     }
 
-    /// Returns the first subject that the user is.
+    /// Returns the first subject that matches the user.
     fn subject_of(&self, user: &User) -> usize {
         let is = |subject: &Subject| match subject.kind.as_str() {
             "User" => subject.name == user.name,
@@ -445,7 +445,7 @@ impl Unresolved {
     }
 }
 
-/// Joins errors as upstream does: each once, in brackets if there is more than one.
+/// Joins errors as upstream does: without duplicates, in brackets if there is more than one.
 pub(crate) fn aggregate(errors: &[Unresolved], text: fn(&Unresolved) -> String) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in errors.iter().map(text) {

@@ -19,7 +19,7 @@ type Key = (u64, String, Arc<str>, u64, usize);
 /// Converted objects, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    /// With the stored object, whose address is part of the key and must not be reused.
+    /// Holds the stored object, because its address is part of the key and must not be reused.
     objects: BTreeMap<Key, (Arc<Object>, Arc<Object>)>,
     order: VecDeque<Key>,
     bytes: usize,

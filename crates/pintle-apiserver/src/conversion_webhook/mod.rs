@@ -147,7 +147,8 @@ impl Resource {
         self.converted().is_some()
     }
 
-    /// Drops what the schema of a version does not know, as upstream does after a conversion.
+    /// Drops fields that the schema of a version does not know, as upstream does after a
+    /// conversion.
     pub(crate) fn pruned(&self, api_version: &str, tree: Tree) -> Tree {
         match self.schema_of(api_version) {
             Some(schema) => schema.pruned(tree),
@@ -284,7 +285,7 @@ impl Api {
     ) -> Result<Tree, ApiError> {
         let Some(converted) = from.converted() else {
             // The versions of a built-in kind share the stored form, and those of a CRD without a
-            // webhook differ in nothing.
+            // webhook do not differ.
             return Ok(object);
         };
         let version = to.api_version();

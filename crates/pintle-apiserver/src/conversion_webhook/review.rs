@@ -12,11 +12,11 @@ use crate::{
 
 impl Api {
     /// Converts objects, each with the version it is in, to another version, in one review. Objects
-    /// that are in it already are not sent. The caller bounds the number and size of the objects.
+    /// already in that version are not sent. The caller bounds the number and size of the objects.
     ///
     /// # Errors
     ///
-    /// Fails with upstream's message if the webhook fails or returns something else than the same
+    /// Fails with upstream's message if the webhook fails or returns anything other than the same
     /// objects in that version.
     pub(super) async fn convert(
         &self,
@@ -147,7 +147,7 @@ enum Refused {
 }
 
 impl Refused {
-    /// Formats the error for the object at this index of that many.
+    /// Formats the error for the object at `index` of `count`.
     fn at(self, index: usize, count: usize) -> String {
         match (self, count) {
             (Self::Type(why), 1) => format!("returned invalid object at index 0: {why}"),
@@ -231,7 +231,7 @@ fn restored(original: &Tree, returned: Option<&Value>) -> Result<Tree, String> {
                 "metadata.{field}[{name}] must be a string, but is {found} in converted object"
             ));
         }
-        // What the conversion leaves alone is not checked again.
+        // Metadata that the conversion left alone is not checked again.
         if metadata.get(field).and_then(Value::as_object) == Some(new) {
             continue;
         }

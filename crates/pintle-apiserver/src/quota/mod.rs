@@ -1,8 +1,8 @@
 //! Resource quotas: what an object counts towards one.
 //!
-//! Admission charges a quota for every new object, and a controller counts again what exists. Both
-//! have to agree on what counts, so both use this module: admission in this crate, and the quota
-//! controller of `pintle-cluster` or your own through [`Quota`].
+//! Admission charges a quota for every new object, and a controller recounts the existing ones.
+//! They have to agree, so both use this module: admission in this crate, and the quota controller
+//! of `pintle-cluster` or your own through [`Quota`].
 
 mod pod;
 mod usage;

@@ -23,7 +23,7 @@ const LIMITS: [&str; 11] = [
     "requests.memory",
 ];
 
-/// A quota for one of these requires that every container sets it.
+/// Resources that every container must set if a quota limits them.
 const REQUIRED: [&str; 6] = [
     "cpu",
     "limits.cpu",
@@ -33,7 +33,7 @@ const REQUIRED: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Precedes the class in a request for its devices.
+/// The prefix of a device class in the name of a request for its devices.
 const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The resources that can be set for a Pod as a whole.
@@ -53,7 +53,8 @@ fn is_extended(resource: &str) -> bool {
     !native || resource.starts_with(DEVICE_CLASS)
 }
 
-/// Returns what a Pod uses. One that has finished, or should be gone by now, counts only as an object.
+/// Returns what a Pod uses. A Pod that has finished, or whose grace period is over, counts only as
+/// an object.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     let mut usage = Amounts::from([("count/pods".to_owned(), Amount::of(1))]);
     let finished = matches!(
@@ -67,7 +68,7 @@ pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     usage
 }
 
-/// Returns true if the Pod was to be deleted and its grace period has passed.
+/// Returns true if the Pod is being deleted and its grace period is over.
 fn is_overdue(metadata: &Value, now: Timestamp) -> bool {
     let at = metadata["deletionTimestamp"].as_str();
     let at = at.and_then(|at| at.parse::<Timestamp>().ok());
@@ -78,7 +79,7 @@ fn is_overdue(metadata: &Value, now: Timestamp) -> bool {
     end.is_some_and(|end| now > end)
 }
 
-/// Returns what requests and limits count as.
+/// Returns the usage under every name by which requests and limits are limited.
 fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut usage = Amounts::from([("pods".to_owned(), Amount::of(1))]);
     for (name, amount) in requests {
@@ -191,7 +192,7 @@ pub(crate) fn specified(spec: &Value, which: &str) -> Amounts {
     total
 }
 
-/// Returns the status of a container that has one with resources.
+/// Returns the status of a container, if it reports resources.
 fn status_of<'a>(pod: &'a Value, container: &Value) -> Option<&'a Value> {
     let status = &pod["status"];
     let all = containers(status, "initContainerStatuses");
@@ -206,7 +207,7 @@ fn is_infeasible(pod: &Value) -> bool {
     pending.is_some_and(|condition| condition["reason"] == "Infeasible")
 }
 
-/// Replaces totals by what a Pod sets as a whole.
+/// Replaces totals by what is set for the Pod as a whole.
 fn set_pod_level(total: &mut Amounts, spec: &Value, which: &str, applies: fn(&str) -> bool) {
     let set = amounts(&spec["resources"][which]);
     total.extend(set.into_iter().filter(|(name, _)| applies(name)));

@@ -118,7 +118,7 @@ fn unused_kind_counts_zero() {
     );
 }
 
-/// Returns what a Pod counts as.
+/// Returns the usage of a Pod.
 fn pod_used(names: &[&str], spec: Value) -> BTreeMap<String, String> {
     let hard: serde_json::Map<String, Value> = names
         .iter()
@@ -135,7 +135,8 @@ fn sidecars_run_beside_later_init_containers() {
     let spec = json!({"containers": [{"name": "c", "resources": cpu("1")}], "initContainers": [
         {"name": "s", "restartPolicy": "Always", "resources": cpu("2")},
         {"name": "i", "resources": cpu("3")}]});
-    // The init container needs 3 beside the sidecar's 2, which is more than 1 and 2 later.
+    // The init container needs 3 beside the sidecar's 2, which is more than the 1 and 2 needed
+    // later.
     assert_eq!(pod_used(&["requests.cpu"], spec)["requests.cpu"], "5");
 }
 

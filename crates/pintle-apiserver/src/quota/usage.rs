@@ -1,4 +1,4 @@
-//! How objects of each kind count.
+//! How much of a quota an object of each kind uses.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use crate::schema::typed::quantity::Amount;
 
 /// Separates the class from the resource in limits of one storage class.
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
-/// The limits of volume claims, of all classes or of one.
+/// The limits on volume claims, which also exist per storage class.
 const CLAIM: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 const SERVICE: [&str; 3] = ["services", "services.loadbalancers", "services.nodeports"];
-/// Kinds of the core group that can be counted by their plural alone.
+/// Core kinds that a quota may limit by their plural alone, without `count/`.
 const PLAIN: [&str; 4] = [
     "configmaps",
     "replicationcontrollers",
@@ -41,7 +41,7 @@ pub(crate) enum Evaluator<'a> {
     Claims,
     /// Claims of devices (`resource.k8s.io`).
     DeviceClaims,
-    /// Every other kind, of which only the number counts.
+    /// Every other kind, for which only the number of objects counts.
     Objects {
         group: &'a str,
         plural: &'a str,
@@ -102,7 +102,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns true if an object meets a requirement of a quota.
+    /// Returns true if an object is in a scope of a quota.
     pub(crate) fn is_in(self, scope: &Scope, object: &Value) -> bool {
         match self {
             Self::Pods => pod::is_in(scope, object),
@@ -160,7 +160,7 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Returns how many load balancers and node ports a service uses. Node ports may not be allocated
-/// yet, so what it asks for counts.
+/// yet, so those it requests count.
 fn service_ports(spec: &Value) -> (usize, usize) {
     let ports = spec["ports"].as_array().map_or(&[][..], Vec::as_slice);
     match spec["type"].as_str() {
@@ -174,8 +174,8 @@ fn service_ports(spec: &Value) -> (usize, usize) {
     }
 }
 
-/// Returns the storage class of a claim, or an empty string. The annotation that named it before the
-/// field existed comes first.
+/// Returns the storage class of a claim, or an empty string. The annotation that predates the field
+/// takes precedence.
 pub(crate) fn claim_class(claim: &Value) -> &str {
     let legacy = &claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     let class = legacy
@@ -204,8 +204,8 @@ fn claim_usage(claim: &Value) -> Amounts {
     usage
 }
 
-/// Returns the devices that a claim may be allocated, by class. Of alternatives, the one that needs
-/// most of a class counts.
+/// Returns the devices that a claim may be allocated, by class. Among alternatives, the one that
+/// needs the most devices of a class counts.
 fn device_usage(claim: &Value) -> Amounts {
     let mut usage = Amounts::from([(COUNTED_DEVICE_CLAIMS.to_owned(), Amount::of(1))]);
     let items = |list: &'_ Value| list.as_array().cloned().unwrap_or_default();

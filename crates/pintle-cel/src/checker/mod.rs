@@ -16,7 +16,7 @@ pub(crate) struct Variable {
     pub(crate) ty: Type,
 }
 
-/// What checking found out about a tree, by node.
+/// The results of type checking, by node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checked {
     types: Vec<Type>,

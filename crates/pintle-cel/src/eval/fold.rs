@@ -13,7 +13,7 @@ use crate::value::{EvalError, Evaluated, Map, Value, no_such_overload};
 impl<'a> Evaluator<'a> {
     pub(super) fn fold(&mut self, fold: &'a Fold) -> Evaluated {
         let range = self.eval(fold.range)?;
-        // A binding is only an error where it is used.
+        // An error in a binding surfaces only where the binding is used.
         let start = match self.eval(fold.init) {
             Err(EvalError::Failed(why)) if &*fold.accu != ACCU => Value::Fault(why.into()),
             other => other?,
@@ -96,8 +96,8 @@ impl<'a> Evaluator<'a> {
         Ok(going)
     }
 
-    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`, with the costs of
-    /// the expression that the macro stands for, but without copying the whole each time.
+    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`. The cost is that
+    /// of the expression the macro expands to, but the collection is not copied each time.
     fn push(
         &mut self,
         filter: Option<Id>,

@@ -211,9 +211,9 @@ impl<'a> Evaluator<'a> {
         Ok(result)
     }
 
-    /// Adds the function to the error of a call that no overload fits, where cel-go does: operators
-    /// and conversions are not named, and functions that dispatch on what their argument can do are
-    /// named without types.
+    /// Names the function in the error of a call that no overload fits, in the cases in which
+    /// cel-go does: it omits operators and conversions, and names some functions without argument
+    /// types.
     fn named(&self, id: Id, error: EvalError, values: &[Value]) -> EvalError {
         let Expr::Call { function, .. } = self.ast.expr(id) else {
             return error;

@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
         self.strict_atom()
     }
 
-    /// Reads the words of a display name. Text after the first word that is none is left.
+    /// Reads the words of a display name, and leaves the text after the last one.
     fn phrase(&mut self) -> Option<()> {
         let mut words = 0;
         let mut has_encoded = false;

@@ -113,8 +113,8 @@ pub fn is_printable(c: char) -> bool {
         .is_some_and(|pattern| pattern.is_match(text))
 }
 
-/// Parses a float as `strconv.ParseFloat` does: numbers that are too large are errors, and
-/// hexadecimal ones are known.
+/// Parses a float as `strconv.ParseFloat` does: hexadecimal notation is accepted, and numbers that
+/// are too large are errors.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
     let plain = text.trim_start_matches(['+', '-']);
     if text.len() - plain.len() > 1 {
@@ -128,7 +128,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
         return Some(if text.starts_with('-') { -value } else { value });
     }
     let value: f64 = text.parse().ok()?;
-    // Written infinities are fine.
+    // Explicit infinities are allowed.
     let written = plain.starts_with(['i', 'I']);
     (value.is_finite() || value.is_nan() || written).then_some(value)
 }

@@ -74,7 +74,7 @@ fn combine(context: &mut Context, args: &[Value], with: Combine) -> Evaluated {
         [_, Value::Library(Library::Quantity(second))] => &**second,
         _ => return Err(no_such_overload()),
     };
-    // Long sums cost more than the call is charged for, also if they fail.
+    // Long sums cost more than the call is charged for, even if they fail.
     context.work.spend(first.sum_digits(second))?;
     let sum = with(first, second).ok_or_else(|| fail("quantity has too many digits"))?;
     Ok(value(sum))

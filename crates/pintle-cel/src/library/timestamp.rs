@@ -231,7 +231,7 @@ fn zone(mut rest: &[u8]) -> Option<i64> {
 /// Reads the time of day. Returns its seconds and nanoseconds.
 fn time_of_day(rest: &mut &[u8]) -> Option<(i64, u32)> {
     skip(rest, b'T')?;
-    // Go takes an hour of one digit.
+    // Go accepts a one-digit hour.
     let digits = if rest.get(1) == Some(&b':') { 1 } else { 2 };
     let hour = number(rest, digits, 0..=23)?;
     skip(rest, b':')?;

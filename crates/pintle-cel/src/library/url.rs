@@ -52,8 +52,8 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
     parse_as(whole, text, false)
 }
 
-/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` of Go does. It
-/// knows no fragments. The error is Go's.
+/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` of Go does.
+/// Fragments are not recognized. The error is Go's.
 ///
 /// # Examples
 ///
@@ -91,7 +91,7 @@ fn parse_as(text: &str, original: &str, request: bool) -> Result<Url, String> {
     }
     let (scheme, rest) = scheme(text).map_err(refuse)?;
     url.scheme = scheme.to_ascii_lowercase();
-    // Schemes compare without case.
+    // Schemes are case-insensitive.
     url.text.replace_range(..scheme.len(), &url.scheme);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     query.clone_into(&mut url.query);
@@ -148,7 +148,7 @@ fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-/// Returns true for nothing, or a colon and digits.
+/// Returns true for an empty text, or a colon followed by digits.
 fn is_optional_port(text: &str) -> bool {
     let digits = |port: &str| port.bytes().all(|c| c.is_ascii_digit());
     text.is_empty() || text.strip_prefix(':').is_some_and(digits)

@@ -44,7 +44,7 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Parsing stopped: the error is reported already.
+/// Parsing stopped. The error has already been reported.
 #[derive(Debug)]
 pub(crate) struct Stop;
 

@@ -1,4 +1,4 @@
-//! Operators, from the weakest to the strongest.
+//! Operators, in order of increasing precedence.
 
 use super::{Parsed, Parser};
 use crate::ast::Id;

@@ -1,4 +1,5 @@
-//! What operators apply to: names, literals, members and calls, lists, maps and messages.
+//! Primary expressions, the operands of operators: names, literals, members and calls, lists, maps
+//! and messages.
 
 use std::sync::Arc;
 

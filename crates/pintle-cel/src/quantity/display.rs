@@ -36,7 +36,7 @@ fn binary(value: &Decimal) -> Option<String> {
         return None;
     }
     let (digits, times) = value.without_factors_of_1024()?;
-    // Like upstream, powers without a name are lost.
+    // As upstream, a power without a suffix is dropped.
     Some(format!("{digits}{}", NAMES.get(times).unwrap_or(&"")))
 }
 
@@ -61,7 +61,7 @@ fn decimal(value: &Decimal, suffixes: Suffixes) -> String {
             12 => "T",
             15 => "P",
             18 => "E",
-            // Like upstream, powers without a name are lost.
+            // As upstream, a power without a suffix is dropped.
             _ => "",
         }),
     }

@@ -78,11 +78,11 @@ fn canonical_forms_match_upstream() {
             "-99999999999999999999999999999999999999999Ki",
             "-9223372036854775807",
         ),
-        // Powers that no suffix names are lost upstream.
+        // Upstream drops powers without a suffix.
         ("1000E", "1"),
         ("1000000000000000000000", "1"),
         ("1e4294967296", "1e4294967296"),
-        // Missing numbers are zero.
+        // A missing number is zero.
         ("+", "0"),
         ("-", "0"),
         (".", "0"),

@@ -2,8 +2,9 @@
 //!
 //! The two syntaxes look alike but differ in what they accept and mean: `\d`, `\w`, `\s` and `\b`
 //! are ASCII in RE2, brackets have no set operators, `{` may be a plain character, `\<` is one,
-//! repetition counts end at 1000. So a pattern is parsed here with RE2's rules and Go's errors, and
-//! written again in a small subset of the other syntax that leaves no room for interpretation.
+//! repetition counts are limited to 1000. So a pattern is parsed here with RE2's rules and Go's
+//! errors, and written again in a small subset of the other syntax that leaves no room for
+//! interpretation.
 //!
 //! Parsing takes time and memory in proportion to the pattern. A compiled pattern takes far more:
 //! 1000 copies of `\p{L}` are 50 MB. [`Pattern`] therefore keeps the text and an estimate of the

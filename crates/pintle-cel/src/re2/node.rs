@@ -42,7 +42,7 @@ pub(super) struct Count {
     pub(super) min: usize,
     pub(super) max: Option<usize>,
     pub(super) greedy: bool,
-    /// False for `*`, `+` and `?`, which no limit counts.
+    /// False for `*`, `+` and `?`, which do not count towards the limit.
     pub(super) counted: bool,
 }
 

@@ -439,7 +439,7 @@ fn leading_dot_skips_iteration_variables() {
 }
 
 #[test]
-fn macros_go_on_after_an_error() {
+fn macros_continue_after_an_error() {
     holds("![0, 1].all(x, 1 / x > 5)");
     holds("[0, 1].exists(x, 1 / x == 1)");
     let refused = |source: &str| Env::new().compile(source).is_err();

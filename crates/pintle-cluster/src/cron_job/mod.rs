@@ -1,8 +1,8 @@
 //! Starts the Jobs of `CronJob`s.
 //!
-//! A reconcile decides with [`plan`] which scheduled time has passed since the last one, starts its
-//! Job, and deletes finished Jobs beyond the history limits. The name of a Job contains its scheduled
-//! time, so that a loop that crashes before it has written the status does not start it twice.
+//! [`plan`] finds the scheduled time that has passed since the last one; the reconcile starts its
+//! Job and deletes finished Jobs beyond the history limits. The name of a Job contains its
+//! scheduled time, so a loop that crashes before writing the status does not start it twice.
 
 mod plan;
 mod schedule;
@@ -117,7 +117,7 @@ async fn start(
             job
         }
         Err(kube::Error::Api(error)) if error.is_already_exists() => {
-            // Created before a crash, or by another controller, to which it belongs.
+            // The Job was created before a crash, or belongs to another controller.
             let namespace = cron.metadata.namespace.as_deref().unwrap_or_default();
             let stored = Api::<Job>::namespaced(cx.client().clone(), namespace);
             let existing = stored.get_opt(meta::name(&start.job.metadata)).await?;

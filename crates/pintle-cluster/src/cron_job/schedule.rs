@@ -1,8 +1,9 @@
 //! Cron schedules, in the syntax of robfig/cron v3 that Kubernetes uses.
 //!
 //! Five fields: minute, hour, day of month, month, day of week. A field is a list of `*`, `?`,
-//! values, ranges and steps; months and weekdays have names. If both days are restricted, either one
-//! matches. `@hourly` and its like are abbreviations, and `@every 1h30m` is a fixed interval.
+//! values, ranges and steps; months and weekdays have names. If both day fields are restricted,
+//! either one may match. `@hourly` and similar are abbreviations, and `@every 1h30m` is a fixed
+//! interval.
 
 use std::{str::FromStr, time::Duration};
 
@@ -104,7 +105,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Parses the interval of `@every`, which is at least a second and a whole number of them.
+/// Parses the interval of `@every`: a whole number of seconds, at least one.
 fn every(text: &str) -> Result<Schedule, String> {
     let invalid = || format!("failed to parse duration @every {text}: invalid duration");
     let interval: SignedDuration = text.parse().map_err(|_| invalid())?;
@@ -181,7 +182,7 @@ fn number(text: &str) -> Result<u8, String> {
 impl Schedule {
     /// Returns the first time after `after`, or `None` if there is none in the next five years.
     ///
-    /// Times that a change of clocks skips do not occur, and times that it repeats occur twice, as
+    /// Local times skipped by a clock change do not occur and repeated ones occur twice, as
     /// upstream.
     pub(super) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let whole = Timestamp::from_second(after.as_second()).ok()?;
@@ -196,7 +197,7 @@ impl Schedule {
 }
 
 impl Fields {
-    /// Returns the first time that matches, `at` included.
+    /// Returns the first matching time at or after `at`.
     fn first_from(&self, mut at: Zoned) -> Option<Timestamp> {
         let limit = at.year() + YEARS;
         let zone = at.time_zone().clone();

@@ -1,5 +1,5 @@
-//! How long a set waits before it deletes the next failed Pod of a node: 1 s, doubled each time up
-//! to 15 min. Without it, a Pod that a node rejects would be replaced in a tight loop.
+//! How long a set waits before it deletes the next failed Pod on a node: 1 s, doubled each time up
+//! to 15 min. Without this delay, a Pod that a node rejects would be replaced in a tight loop.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_mins(15);
 /// The UID of a set, the generation that its status observed, and the name of a node.
 pub(super) type Key = (String, i64, String);
 
-/// The delays by set and node. As upstream's, they do not survive a restart of the loop.
+/// The delays by set and node. As upstream, they are lost when the loop restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backoff {
     entries: BTreeMap<Key, Entry>,
@@ -24,7 +24,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns whether the node has been fine for so long that the next failure is the first one.
+    /// Returns whether the last failure was so long ago that the delay starts over.
     fn has_expired(self, now: Timestamp) -> bool {
         let age = Duration::try_from(now.duration_since(self.since));
         age.is_ok_and(|age| age > LIMIT * 2)

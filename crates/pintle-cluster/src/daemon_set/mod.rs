@@ -2,7 +2,7 @@
 //!
 //! A reconcile first finds the `ControllerRevision` of the set's template and creates it if it is
 //! new. Then [`plan::plan`] decides which Pods to create and delete, and the history is truncated.
-//! A new Pod names its node by affinity, so that the scheduler binds it.
+//! A new Pod names its node in a node affinity, and the scheduler binds it there.
 
 mod backoff;
 mod place;
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Labels and taints decide which sets have a Pod on a node.
+/// Admits changes to a node's labels or taints, which decide where sets run Pods.
 fn placement_changed() -> Predicate<Node> {
     let taints = Predicate::new(|old, new: &pintle::cache::Object<Node>| {
         let taints = |node: &pintle::cache::Object<Node>| {
@@ -102,7 +102,8 @@ async fn reconcile(
     let mut pods = claimed.controlled;
     pods.extend(claimed.adopted);
 
-    // Only orphans are claimed: an own revision always matches, because templates must.
+    // Revisions that the set controls are never released: the selector must match the template, so
+    // it also matches them.
     let is_orphan = |it: &ControllerRevision| meta::controller_of(&it.metadata).is_none();
     let claimed = api::claim::<_, ControllerRevision>(&cx, &set, &selector, is_orphan).await?;
     let mut history = claimed.controlled;
@@ -179,8 +180,7 @@ async fn current_revision(
     Ok(obtained)
 }
 
-/// Creates Pods in growing batches, up to the first one with a failure, then deletes Pods. Returns
-/// the first failure.
+/// Creates Pods in growing batches until one fails, then deletes Pods. Returns the first error.
 async fn apply(
     set: &DaemonSet,
     plan: &Plan,
@@ -205,7 +205,8 @@ async fn apply(
                     let message = format!("Created pod: {}", meta::name(&pod.metadata));
                     recorder.event(set, EventType::Normal, "SuccessfulCreate", message);
                 }
-                // Nothing can be created in a terminating namespace, and the set is deleted soon.
+                // No Pod can be created in a terminating namespace, and the set itself is deleted
+                // soon.
                 Err(error) if is_namespace_terminating(&error) => {}
                 Err(error) => {
                     let message = format!("Error creating: {}", api::message(&error));

@@ -1,4 +1,4 @@
-//! Which nodes run a Pod of a DaemonSet, and the Pod for a node.
+//! Decides which nodes run a Pod of a DaemonSet, and builds the Pod for a node.
 //!
 //! Pure functions of the set and a node.
 
@@ -15,8 +15,8 @@ use k8s_openapi::{
 
 use crate::{meta, pods::fit, revisions};
 
-/// The annotation of a set with the number of its template, and the label of Pods with the number
-/// of the template they were created from. Deprecated, but still written and honoured upstream.
+/// On a set, the annotation with the generation of its template; on Pods, the label with the
+/// generation they were created from. Deprecated, but still written and honoured upstream.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
@@ -26,13 +26,13 @@ const NODE_NAME: &str = "metadata.name";
 /// What a set wants on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// A Pod is created if there is none.
+    /// Whether a missing Pod is created.
     pub(super) runs: bool,
-    /// A Pod that is there may stay.
+    /// Whether an existing Pod may stay.
     pub(super) stays: bool,
 }
 
-/// Decides for nodes whether they run a Pod of a set.
+/// Decides whether a node runs a Pod of a set.
 pub(super) struct Placement {
     spec: PodSpec,
 }
@@ -44,8 +44,8 @@ impl Placement {
         Self { spec }
     }
 
-    /// Decides by node name, node selector, required affinity and taints. Resources do not count: a
-    /// Pod that does not fit is pending.
+    /// Considers the node name, node selector, required affinity and taints. Resources do not
+    /// matter: a Pod that does not fit stays pending.
     pub(super) fn on(&self, node: &Node) -> Fit {
         let named = self.spec.node_name.as_ref().filter(|it| !it.is_empty());
         let is_named = named.is_none_or(|it| *it == meta::name(&node.metadata));
@@ -70,8 +70,8 @@ fn template(set: &DaemonSet) -> PodTemplateSpec {
     spec.map(|spec| spec.template.clone()).unwrap_or_default()
 }
 
-/// Adds the tolerations that all Pods of `DaemonSet`s have: they stay on a node that fails, and start
-/// on one that is cordoned or short of something.
+/// Adds the tolerations of every DaemonSet's Pods: they stay on failing nodes, and start on nodes
+/// that are cordoned or under pressure.
 fn add_tolerations(spec: &mut PodSpec) {
     let host_network = spec.host_network.unwrap_or_default();
     let tolerations = spec.tolerations.get_or_insert_default();
@@ -91,7 +91,7 @@ fn add_tolerations(spec: &mut PodSpec) {
             effect: Some(effect.into()),
             ..Toleration::default()
         };
-        // One with a limited duration is replaced.
+        // A toleration with a limited duration is replaced.
         let is_same = |it: &&mut Toleration| {
             let unlimited = Toleration {
                 toleration_seconds: None,
@@ -106,7 +106,7 @@ fn add_tolerations(spec: &mut PodSpec) {
     }
 }
 
-/// Builds the Pod for a node. It names the node by affinity, and the scheduler binds it.
+/// Builds the Pod for a node, which it names in a node affinity; the scheduler binds it.
 pub(super) fn pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let template = template(set);
     let from = template.metadata.unwrap_or_default();
@@ -137,7 +137,8 @@ pub(super) fn pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     }
 }
 
-/// Selects one node. The requirements of the template are dropped, because the node meets them.
+/// Returns a selector of one node. The template's own requirements are dropped, because the node
+/// meets them.
 fn only(node: &str) -> NodeSelector {
     let requirement = NodeSelectorRequirement {
         key: NODE_NAME.into(),
@@ -152,7 +153,7 @@ fn only(node: &str) -> NodeSelector {
     }
 }
 
-/// Returns the node that a Pod is bound to, or the one that its affinity names.
+/// Returns the node that a Pod is bound to, or else the one named in its affinity.
 pub(super) fn target(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
     if let Some(bound) = spec.node_name.as_deref().filter(|it| !it.is_empty()) {
@@ -173,7 +174,8 @@ pub(super) fn target(pod: &Pod) -> Option<&str> {
     }
 }
 
-/// Returns whether a Pod has the current template, by its revision or by its generation.
+/// Returns whether a Pod was created from the current template, judging by its revision or
+/// generation.
 pub(super) fn is_updated(set: &DaemonSet, pod: &Pod, hash: &str) -> bool {
     let labels = meta::labels(&pod.metadata);
     let generation = template_generation(set).map(|it| it.to_string());

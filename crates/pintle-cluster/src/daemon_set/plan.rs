@@ -1,6 +1,6 @@
 //! Decides which Pods of a DaemonSet to create and delete, and computes its status.
 //!
-//! First every node gets the Pods it should have. Only when nothing is left to do there, a rolling
+//! First, every node gets the Pods it should have. Once nothing is left to do there, a rolling
 //! update replaces Pods of older templates, within its limits. Pure functions of the observed state
 //! and the time.
 
@@ -44,18 +44,18 @@ pub(super) struct Plan {
     /// The nodes that get a Pod.
     pub(super) create: Vec<String>,
     pub(super) delete: Vec<Arc<Pod>>,
-    /// Those of the deleted Pods that have failed or succeeded.
+    /// The deleted Pods that have failed or succeeded.
     pub(super) finished: Vec<Finished>,
     pub(super) status: DaemonSetStatus,
     pub(super) requeue_after: Option<Duration>,
 }
 
-/// A Pod that should run, but has failed or succeeded.
+/// A Pod that should be running but has failed or succeeded.
 #[derive(Debug, PartialEq)]
 pub(super) struct Finished {
     pub(super) pod: Arc<Pod>,
     pub(super) node: String,
-    /// The entry of the back-off, if it has failed.
+    /// The key of its back-off, if it has failed.
     pub(super) backoff: Option<Key>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
 /// The Pods of a set by node.
 struct State<'a> {
     observed: &'a Observed<'a>,
-    /// The nodes with what the set wants there, by name.
+    /// What the set wants on each node, by name.
     fits: BTreeMap<&'a str, Fit>,
     /// By the node they are bound to or meant for.
     by_node: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
@@ -94,7 +94,7 @@ impl<'a> State<'a> {
         let fits = nodes.map(|node| (meta::name(&node.metadata), placement.on(node)));
         let mut by_node = BTreeMap::<_, Vec<_>>::new();
         for pod in observed.pods {
-            // One that has ended is left to those who hold it.
+            // A finished Pod that is being deleted only waits for its finalizers.
             if is_finished(pod) && meta::is_being_deleted(&pod.metadata) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Gives every node the Pods it should have.
+    /// Makes every node have the Pods it should have.
     fn manage(&self) -> Plan {
         let mut plan = Plan::default();
         for (node, fit) in &self.fits {
@@ -127,7 +127,7 @@ impl<'a> State<'a> {
                 Some(pods) => plan.delete.extend(remaining(pods).cloned()),
             }
         }
-        // The scheduler never binds the Pods of a node that is gone.
+        // The scheduler never binds Pods meant for a node that is gone.
         for (node, pods) in &self.by_node {
             if !self.fits.contains_key(node) {
                 let unbound = pods.iter().filter(|it| state::node_name(it).is_empty());
@@ -138,8 +138,8 @@ impl<'a> State<'a> {
         plan
     }
 
-    /// Deletes finished and surplus Pods of a node. A replacement is created when the old Pod is
-    /// gone, or at once if the set may surge.
+    /// Deletes finished and surplus Pods of a node. A replacement is created once the old Pod is
+    /// gone or, if the set may surge, immediately.
     fn manage_node(&self, node: &str, fit: Fit, pods: &[&Arc<Pod>], plan: &mut Plan) {
         let Observed { set, now, .. } = *self.observed;
         let mut running = Vec::new();
@@ -154,7 +154,7 @@ impl<'a> State<'a> {
                     }
                     let mut planned = plan.finished.iter();
                     if planned.any(|it| it.backoff.as_ref() == Some(&key)) {
-                        // The next one waits, too.
+                        // The remaining failed Pods of this node wait as well.
                         continue;
                     }
                     Some(key)
@@ -173,7 +173,7 @@ impl<'a> State<'a> {
             });
         }
         if !may_surge(set) {
-            // The oldest stays.
+            // The oldest Pod stays.
             plan.delete.extend(running.into_iter().skip(1).cloned());
             return;
         }
@@ -223,7 +223,7 @@ impl<'a> State<'a> {
         for pods in self.by_node.values() {
             match self.pair(pods) {
                 Pair::New(pod) if self.is_available(pod) => {}
-                // All but an unavailable new Pod are something for the next reconcile.
+                // Everything but an unavailable new Pod is left to the next reconcile.
                 Pair::New(_) | Pair::Surplus | Pair::None | Pair::Both(..) => unavailable += 1,
                 Pair::Old(pod) if self.is_available(pod) => candidates.push(pod),
                 Pair::Old(pod) => {
@@ -237,8 +237,8 @@ impl<'a> State<'a> {
             .extend(candidates.into_iter().take(allowed).cloned());
     }
 
-    /// Creates up to `limit` new Pods next to available old ones, and deletes an old one when the new
-    /// one of its node is available.
+    /// Creates up to `limit` new Pods next to available old ones, and deletes an old Pod once the
+    /// new one on its node is available.
     fn surge(&self, limit: usize, desired: usize, plan: &mut Plan) {
         let (mut surging, mut available) = (0, 0);
         let (mut candidates, mut misplaced) = (Vec::new(), Vec::new());
@@ -264,7 +264,7 @@ impl<'a> State<'a> {
                 Pair::Both(..) | Pair::Surplus => surging += 1,
             }
         }
-        // If the set moves to other nodes, its old Pods stay until the new ones are available.
+        // If the set moves to other nodes, its old Pods stay until enough new ones are available.
         let spare = usize::saturating_sub(available, desired);
         plan.delete
             .extend(misplaced.into_iter().take(spare).cloned());
@@ -322,7 +322,7 @@ enum Pair<'a> {
     Old(&'a Arc<Pod>),
     /// The new and the old one.
     Both(&'a Arc<Pod>, &'a Arc<Pod>),
-    /// More than one of a kind.
+    /// Two or more Pods of the same template.
     Surplus,
 }
 
@@ -356,15 +356,15 @@ fn is_rolling(set: &DaemonSet) -> bool {
     strategy_type(set) == "RollingUpdate"
 }
 
-/// How far a rolling update may deviate.
+/// The limits of a rolling update.
 struct Limits {
-    /// The number of nodes with two Pods.
+    /// How many nodes may run two Pods.
     surge: usize,
-    /// The number of nodes without an available Pod.
+    /// How many nodes may be without an available Pod.
     unavailable: usize,
 }
 
-/// Resolves percentages of the nodes, rounding up.
+/// Computes the limits, rounding percentages of the number of nodes up.
 fn limits(set: &DaemonSet, nodes: usize) -> Limits {
     let spec = set.spec.as_ref();
     let strategy = spec.and_then(|spec| spec.update_strategy.as_ref());
@@ -377,7 +377,7 @@ fn limits(set: &DaemonSet, nodes: usize) -> Limits {
     let unavailable = rolling.and_then(|it| it.max_unavailable.as_ref());
     let surge = surge.map_or(0, resolve);
     let unavailable = unavailable.map_or(0, resolve);
-    // The server rejects zero for both, and nothing could be replaced.
+    // The server rejects zero for both: nothing could ever be replaced.
     let unavailable = if surge == 0 {
         unavailable.max(1)
     } else {
@@ -390,8 +390,8 @@ fn may_surge(set: &DaemonSet) -> bool {
     is_rolling(set) && limits(set, 1).surge > 0
 }
 
-/// Returns the old revisions to delete: the oldest ones without a Pod, so that at most the history
-/// limit remain. `current` is the hash of the current one.
+/// Returns the old revisions to delete: the oldest ones without Pods, until only as many remain as
+/// the history limit allows. `current` is the hash of the current revision.
 pub(super) fn surplus(
     set: &DaemonSet,
     history: &[Arc<ControllerRevision>],
@@ -407,7 +407,7 @@ pub(super) fn surplus(
     unused.take(excess).cloned().collect()
 }
 
-/// Returns the hash of a revision, which its Pods have as a label.
+/// Returns the hash of a revision, with which its Pods are labelled.
 pub(super) fn hash(revision: &ControllerRevision) -> &str {
     let label = meta::labels(&revision.metadata).get(revisions::HASH);
     label.map_or_else(|| meta::name(&revision.metadata), String::as_str)

@@ -11,8 +11,8 @@ use crate::pods::state;
 const INITIAL: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// The failures of a Job since its last success. As upstream's, it does not survive a restart of the
-/// loop.
+/// The failures of a Job since its last success. As upstream, they are forgotten when the loop
+/// restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backoff {
     failures: u32,
@@ -20,7 +20,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the record with Pods that finished since.
+    /// Returns the back-off updated with Pods that have finished since.
     pub(super) fn with(&self, succeeded: &[&Pod], failed: &[&Pod]) -> Self {
         let last_success = succeeded.iter().map(|pod| finished_at(pod)).max();
         let failures: Vec<Timestamp> = failed
@@ -40,14 +40,14 @@ impl Backoff {
         }
     }
 
-    /// Returns how long to wait with new Pods.
+    /// Returns how long to wait before creating Pods.
     pub(super) fn remaining(&self, now: Timestamp) -> Duration {
         self.last
             .map_or(Duration::ZERO, |last| remaining(self.failures, last, now))
     }
 }
 
-/// Returns how long to wait after this many failures, the last at `last`.
+/// Returns how much is left of the delay after this many failures, the last one at `last`.
 pub(super) fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> Duration {
     if failures == 0 {
         return Duration::ZERO;
@@ -59,7 +59,7 @@ pub(super) fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> Durat
 }
 
 /// Returns when a Pod finished: when its last container exited or, if that is unknown, when it
-/// became unready, was deleted or created.
+/// became unready, was deleted, or was created, in this order.
 pub(super) fn finished_at(pod: &Pod) -> Timestamp {
     let at = |time: Option<&Time>| time.map(|Time(at)| *at);
     exited_at(pod)
@@ -77,7 +77,7 @@ pub(super) fn finished_at(pod: &Pod) -> Timestamp {
         .unwrap_or_default()
 }
 
-/// Returns when the last container and sidecar exited, or `None` if one has not.
+/// Returns when the last of the containers and sidecars exited, or `None` if one is still running.
 fn exited_at(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     let is_sidecar = |name: &str| {

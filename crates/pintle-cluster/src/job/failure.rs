@@ -1,4 +1,4 @@
-//! Whether a Job has failed.
+//! Decides whether a Job has failed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::{meta, pods::state};
 
 impl Sync<'_> {
-    /// Returns the verdict of an earlier reconcile that waits for Pods to end.
+    /// Returns the verdict of an earlier reconcile that is still waiting for Pods to finish.
     pub(super) fn earlier_verdict(&self) -> Option<JobCondition> {
         has(&self.status, "SuccessCriteriaMet").or_else(|| {
             let target = has(&self.status, "FailureTarget")?;
@@ -26,7 +26,7 @@ impl Sync<'_> {
         })
     }
 
-    /// Returns why the Job has failed, if it has.
+    /// Returns the failure condition if the Job has failed.
     pub(super) fn failure(&self, failures: i32) -> Option<JobCondition> {
         let Observed { job, pods, now, .. } = self.observed;
         let spec = spec(job)?;

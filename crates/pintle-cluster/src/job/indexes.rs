@@ -21,7 +21,7 @@ impl Indexes {
         indexes
     }
 
-    /// Appends an interval that begins no earlier than all others.
+    /// Appends an interval that begins no earlier than any existing one.
     fn push(&mut self, (first, last): (i32, i32)) {
         match self.0.last_mut() {
             Some(before) if before.1 >= first.saturating_sub(1) => before.1 = before.1.max(last),

@@ -1,8 +1,8 @@
 //! Runs the Pods of Jobs to completion.
 //!
-//! A reconcile decides with [`plan`] what to do with the Pods and whether the Job is finished, writes
-//! the Pods, and counts those that have ended as [`track`] describes. [`orphans`] releases Pods that
-//! no Job counts any more.
+//! [`plan`] decides which Pods to create or delete and whether the Job is finished. The reconcile
+//! then writes the Pods and counts finished ones as described in [`track`]. [`orphans`] releases
+//! Pods that no Job will count.
 //!
 //! A Job with `managedBy` is left to its controller.
 
@@ -48,10 +48,10 @@ use crate::{
 
 pub(crate) use self::plan::finished_condition;
 
-/// The controller that `managedBy` names for Jobs of this loop.
+/// The value of `managedBy` for Jobs of this loop.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The back-off of each Job with failures, with its UID.
+/// The back-off of each Job with failures, along with the Job's UID.
 type Backoffs = Arc<Mutex<BTreeMap<ObjectKey, (String, Backoff)>>>;
 
 /// Runs the loop until `stop` is cancelled.
@@ -165,7 +165,7 @@ async fn reconcile(
         .map_or_else(Action::await_change, Action::requeue_after))
 }
 
-/// What became of the status.
+/// The outcome of writing the status.
 enum Counted {
     /// The cache is stale.
     Stale,

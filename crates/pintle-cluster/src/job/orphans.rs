@@ -1,6 +1,6 @@
-//! Releases Pods that no Job counts any more: their Job is gone or finished, or they have none.
+//! Releases Pods that no Job will count: their Job is gone or finished, or they never had one.
 //!
-//! Without it, the finalizer of such a Pod would keep it forever.
+//! Otherwise their finalizer would keep them forever.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
     }
     let patch = Patch::Merge(json!({ "metadata": {
         "uid": cached.uid(),
-        // If it is adopted in the meantime, its new owner counts it.
+        // If the Pod is adopted in the meantime, its new owner counts it.
         "resourceVersion": cached.resource_version(),
         "finalizers": meta::without_finalizer(&pod.metadata, TRACKING),
     }}));

@@ -1,6 +1,6 @@
 //! Decides which Pods of a Job to create and delete, and when it is finished.
 //!
-//! Pure functions of the observed state. A reconcile takes these steps, with writes in between:
+//! Pure functions of the observed state. A reconcile calls these in order, with writes in between:
 //!
 //! 1. [`Sync::new`] counts the Pods and decides whether the Job has failed or met its success policy.
 //! 2. [`Sync::work`] says which Pods to create or delete.
@@ -45,7 +45,7 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Which Pods to write.
+/// The Pods to write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Work {
     None,
@@ -56,7 +56,7 @@ pub(super) enum Work {
     Terminate(Vec<Arc<Pod>>),
 }
 
-/// What became of the work.
+/// The outcome of the work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done {
     pub(super) created: usize,
@@ -64,21 +64,21 @@ pub(super) struct Done {
     pub(super) deleted: Vec<Arc<Pod>>,
 }
 
-/// One reconcile of a Job.
+/// A single reconcile of a Job.
 pub(super) struct Sync<'a> {
     pub(super) observed: Observed<'a>,
     /// The status to write.
     pub(super) status: JobStatus,
     pub(super) requeue_after: Option<Duration>,
-    /// The back-off with the Pods that have finished since, valid once the status is written.
+    /// The back-off including the Pods that have finished since. Valid once the status is written.
     pub(super) backoff: Backoff,
     pub(super) finished: Option<JobCondition>,
     pub(super) terminating: usize,
     pub(super) counted_indexes: Indexes,
     pub(super) succeeded_indexes: Indexes,
     pub(super) failed_indexes: Option<Indexes>,
-    /// The last failed Pod of each index that awaits its replacement, which takes over its count of
-    /// failures.
+    /// The last failed Pod of each index that awaits a replacement; the replacement inherits its
+    /// failure count.
     pub(super) awaiting: BTreeMap<i32, Arc<Pod>>,
     active: Vec<Arc<Pod>>,
     ready: usize,
@@ -102,7 +102,8 @@ pub(super) fn has(status: &JobStatus, type_: &str) -> Option<JobCondition> {
     set.next().cloned()
 }
 
-/// Returns whether a Pod counts as failed. Deleted Pods do, unless the Job waits for their end.
+/// Returns whether a Pod counts as failed. A Pod under deletion does, unless the Job waits for it
+/// to finish.
 pub(super) fn is_failed(job: &Job, pod: &Pod) -> bool {
     match state::phase(pod) {
         "Failed" => true,
@@ -111,7 +112,7 @@ pub(super) fn is_failed(job: &Job, pod: &Pod) -> bool {
     }
 }
 
-/// Returns whether Pods that are being deleted are replaced only when they have failed.
+/// Returns whether a Pod under deletion is replaced only once it has failed.
 fn replaces_only_failed(job: &Job) -> bool {
     let Some(spec) = spec(job) else { return false };
     spec.pod_replacement_policy.as_deref() == Some("Failed") || spec.pod_failure_policy.is_some()
@@ -150,7 +151,7 @@ impl<'a> Sync<'a> {
         spec(self.observed.job)?.completions
     }
 
-    /// Returns the index of a Pod if it is one of the Job's.
+    /// Returns the index of a Pod, if it is a valid index of the Job.
     pub(super) fn valid_index(&self, pod: &Pod) -> Option<i32> {
         let completions = self.completions()?;
         template::index(pod).filter(|index| *index < completions)
@@ -318,7 +319,7 @@ impl<'a> Sync<'a> {
         let parallelism = spec(self.observed.job).and_then(|spec| spec.parallelism);
         let parallelism = parallelism.unwrap_or(1);
         let wanted = match self.completions() {
-            // After the first success, those that run may end.
+            // After the first success, running Pods may finish, but no new ones start.
             None if self.succeeded > 0 => return self.active.len(),
             None => parallelism,
             Some(completions) => parallelism.min(completions - self.succeeded),
@@ -395,7 +396,7 @@ impl<'a> Sync<'a> {
         Work::Create(pods.collect())
     }
 
-    /// Takes the result of the work into account. Returns the reason and message of an event.
+    /// Records the outcome of the work. Returns the reason and message of an event.
     pub(super) fn done(
         &mut self,
         work: &Work,
@@ -441,7 +442,7 @@ impl<'a> Sync<'a> {
         }
         let changed = ensure(&mut self.status, false, "JobResumed", "Job resumed", now);
         if changed {
-            // The deadline starts over.
+            // The active deadline starts over.
             self.status.start_time = Some(meta::time(now));
         }
         changed.then_some(("Resumed", "Job resumed"))
@@ -468,7 +469,7 @@ fn removal_rank(pod: &Pod) -> impl Ord + use<> {
     )
 }
 
-/// Sets the Suspended condition. A false one is only written over a true one. Returns whether it
+/// Sets the Suspended condition, but `False` only if it was `True` before. Returns whether it
 /// changed.
 fn ensure(
     status: &mut JobStatus,
@@ -498,7 +499,7 @@ fn ensure(
     changed
 }
 
-/// Returns the condition that says that the Job is finished.
+/// Returns the condition that marks the Job as finished.
 pub(crate) fn finished_condition(job: &Job) -> Option<&JobCondition> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     conditions

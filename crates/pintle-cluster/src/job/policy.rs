@@ -43,7 +43,7 @@ pub(super) fn failure(job: &Job, pod: &Pod) -> Failure {
     Failure::Count
 }
 
-/// Returns what of the Pod a rule matches, in the words of upstream.
+/// Returns what the rule matches in the Pod, in upstream's words.
 fn cause(rule: &PodFailurePolicyRule, pod: &Pod) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", meta::name(&pod.metadata));

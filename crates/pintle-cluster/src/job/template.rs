@@ -1,4 +1,4 @@
-//! The Pods of a Job: how they are built, and what their metadata says.
+//! Builds the Pods of a Job and reads what their metadata says about them.
 
 use k8s_openapi::{
     api::{
@@ -11,7 +11,7 @@ use k8s_openapi::{
 use super::{policy, spec};
 use crate::meta;
 
-/// Holds a Pod until its Job has counted it.
+/// The finalizer that keeps a Pod until its Job has counted it.
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The completion index of a Pod, as annotation and label.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -21,7 +21,7 @@ const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// The environment variable with the completion index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
-/// The longest prefix of a generated name.
+/// The maximum length of the prefix of a generated name.
 const PREFIX_CHARS: usize = 58;
 
 pub(super) fn is_tracked(pod: &Pod) -> bool {
@@ -37,7 +37,7 @@ pub(super) fn index(pod: &Pod) -> Option<i32> {
     index.filter(|index| *index >= 0)
 }
 
-/// Returns how often earlier Pods of the index failed, without ignored failures.
+/// Returns how often earlier Pods of the index failed, not counting ignored failures.
 pub(super) fn failures(pod: &Pod) -> u32 {
     count(pod, FAILURES)
 }

@@ -1,8 +1,8 @@
 //! Counts finished Pods exactly once.
 //!
 //! A finalizer keeps a finished Pod until it is counted. Its UID is first written to
-//! `uncountedTerminatedPods`, then the finalizer is removed, then the UID moves to the counter. After
-//! a crash at any point, the finalizer and the list say which of it has happened.
+//! `uncountedTerminatedPods`, then the finalizer is removed, then the UID moves to the counter.
+//! After a crash at any point, the finalizer and the list show how far it got.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,18 +22,18 @@ use crate::{meta, pods::state};
 /// The maximum number of Pods counted in one reconcile, which bounds the size of the status.
 const MAX_UNCOUNTED: usize = 500;
 
-/// The Pods of a reconcile whose end has been written to the status.
+/// The Pods of a reconcile that the status accounts for.
 pub(super) struct Tracked {
-    /// Those to release: their finalizers can be removed once the status is written.
+    /// The Pods to release: their finalizers can be removed once the status is written.
     pub(super) release: Vec<Arc<Pod>>,
     /// The UIDs of all Pods with a finalizer.
     held: BTreeSet<String>,
-    /// Whether there are more.
+    /// Whether further Pods remain to be counted.
     is_partial: bool,
 }
 
 impl Sync<'_> {
-    /// Adds finished Pods to the status, together with the verdict on the Job.
+    /// Adds finished Pods, and the verdict on the Job, to the status.
     pub(super) fn track(&mut self) -> Tracked {
         let job = self.observed.job;
         let uid = |pod: &Pod| meta::uid(&pod.metadata).to_owned();
@@ -119,8 +119,8 @@ impl Sync<'_> {
         is_failed && awaiting.is_none_or(|it| it.metadata.uid != pod.metadata.uid)
     }
 
-    /// Writes the verdict on the Job down before the Pods that led to it are released, and turns it
-    /// into the final condition.
+    /// Records the verdict on the Job before the Pods that led to it are released, and later turns
+    /// it into the final condition.
     fn announce(&mut self) {
         let Some(finished) = self.finished.take() else {
             return;
@@ -140,8 +140,8 @@ impl Sync<'_> {
         self.finished = Some(condition(type_, reason, message, self.observed.now));
     }
 
-    /// Counts the released Pods in the status and, once all are counted and gone, finishes the Job.
-    /// Returns the final condition if it did.
+    /// Counts the released Pods in the status and finishes the Job once all Pods are counted and
+    /// gone. Returns the final condition when the Job is finished.
     pub(super) fn conclude(
         &mut self,
         tracked: &Tracked,

@@ -68,7 +68,7 @@ pub(super) enum Action {
 pub(super) struct Exit {
     pub(super) code: i32,
     pub(super) reason: Option<String>,
-    /// How long they run before.
+    /// How long they run before they exit.
     pub(super) after: Option<Duration>,
 }
 
@@ -133,7 +133,7 @@ impl Behavior {
         Self::exit(137).reason("OOMKilled")
     }
 
-    /// Sets how long containers run before they exit. Has no effect on containers that do not.
+    /// Sets how long containers run before they exit. Has no effect on containers that never exit.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         if let Action::Exit(exit) = &mut self.action {
@@ -142,7 +142,7 @@ impl Behavior {
         self
     }
 
-    /// Sets the reason that containers exit for. Has no effect on containers that do not.
+    /// Sets the reason reported when containers exit. Has no effect on containers that never exit.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         if let Action::Exit(exit) = &mut self.action {
@@ -158,7 +158,8 @@ impl Behavior {
         self
     }
 
-    /// Returns the behavior of a Pod that no script matches: that of its annotation, or the default.
+    /// Returns the behavior of a Pod that no script matches: the one in its annotation, or the
+    /// default.
     pub(super) fn of(pod: &Pod) -> Self {
         match meta::annotation(&pod.metadata, Self::ANNOTATION) {
             Some(text) => text
@@ -175,7 +176,7 @@ fn is_of_job(pod: &Pod) -> bool {
         .is_some_and(|owner| owner.kind == "Job" && owner.api_version == "batch/v1")
 }
 
-/// A text is not a [`Behavior`].
+/// The error for a text that is not a [`Behavior`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid behavior {text:?}: {why}")]
 pub struct InvalidBehavior {

@@ -42,7 +42,7 @@ fn matches(term: &NodeSelectorTerm, node: &Node) -> bool {
         && fields.iter().all(|it| is_met(it, field(&it.key)))
 }
 
-/// Returns whether a label or field with this value, or without one, meets a requirement.
+/// Returns whether a label or field meets a requirement; `value` is `None` if it is missing.
 fn is_met(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = value.is_some_and(|value| values.iter().any(|it| it == value));
@@ -62,8 +62,8 @@ fn is_met(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
-/// Returns whether one of the tolerations matches each taint of a node that `concerns` accepts, by
-/// its effect.
+/// Returns whether every taint of a node whose effect `concerns` accepts is matched by a
+/// toleration.
 pub(crate) fn tolerates(
     tolerations: &[Toleration],
     node: &Node,

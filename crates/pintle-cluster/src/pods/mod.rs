@@ -1,7 +1,8 @@
-//! Schedules Pods to simulated nodes, starts and stops them.
+//! Schedules Pods to simulated nodes, and starts and stops them.
 //!
-//! One loop acts as scheduler and kubelet. It runs no containers; it only writes the status that
-//! they would write. What the containers of a Pod would do is its [`Behavior`].
+//! One loop acts as scheduler and kubelet. It runs no containers; it only writes the status that a
+//! real scheduler and kubelet would write. What the containers of a Pod would do is its
+//! [`Behavior`].
 
 mod behavior;
 pub(crate) mod fit;
@@ -159,7 +160,7 @@ pub(crate) async fn run(
     environment
         .controller::<Pod>("pods")
         .wakes(rescripted.flat_map(move |()| {
-            // A script may concern any Pod that has not finished.
+            // A script may affect any Pod that has not finished.
             let mut keys: Vec<ObjectKey> = scripted
                 .list()
                 .into_iter()
@@ -211,8 +212,8 @@ async fn reconcile(
     let node = state::node_name(&pod);
     if node.is_empty() {
         let is_done = cached.is_being_deleted() || state::is_finished(&pod);
-        // The API server already set the SchedulingGated condition. Removing the last gate is an
-        // update that enqueues this key again, and so is the binding by another scheduler.
+        // The API server has already set the SchedulingGated condition. Removing the last gate or
+        // binding by another scheduler is an update that enqueues this key again.
         if !is_done && state::awaits_scheduling(&pod) {
             return bind(&pod, &cx, &environment, &assignments, &recorder).await;
         }
@@ -230,8 +231,8 @@ async fn reconcile(
         .and_then(|node| node.get().ok())
         .and_then(|node| nodes::plan::address_of(&node));
     let Some(host) = host else {
-        // The node is unknown or not simulated, so its kubelet is responsible. A deleted Pod is
-        // removed nevertheless, because otherwise it would stay forever.
+        // The node is unknown or not simulated, so its own kubelet is responsible. A deleted Pod is
+        // removed anyway; otherwise it would stay forever.
         if cached.is_being_deleted() {
             remove(&cx, &key, cached.uid()).await?;
         }

@@ -352,7 +352,7 @@ fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
         return Step::Wait(wait);
     }
     if grace.is_zero() && is_held(pod) && state::is_finished(pod) {
-        // It is up to the owners of the finalizers.
+        // The owners of the finalizers decide when it goes.
         return Step::None;
     }
     Step::Remove

@@ -42,8 +42,8 @@ impl Scripts {
         }
     }
 
-    /// Returns the behavior of a Pod: that of the last script that matches it, of its annotation, or
-    /// the default.
+    /// Returns the behavior of a Pod: that of the newest matching script, of its annotation, or the
+    /// default.
     pub(crate) fn behavior(&self, pod: &Pod) -> Behavior {
         let rules = self.rules.lock();
         let scripted = rules.iter().rev().find(|rule| rule.matches(pod));
@@ -94,12 +94,11 @@ impl Pods {
         self
     }
 
-    /// Sets what the containers of the selected Pods do, now and of Pods created later.
+    /// Sets what the containers of the selected Pods do, including Pods created later.
     ///
-    /// It takes precedence over the annotation of a Pod and over earlier scripts. Containers that
-    /// already run only notice what concerns them: they can exit or become unready, but no longer
-    /// fail to start. The script ends with the cluster; a cluster that is restarted on the same
-    /// server does not know it.
+    /// It takes precedence over the annotation of a Pod and over earlier scripts. Running
+    /// containers can exit or become unready, but can no longer fail to start. The script ends with
+    /// the cluster: one restarted on the same server no longer has it.
     ///
     /// # Errors
     ///

@@ -26,8 +26,8 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
 /// The scheduler that the loop replaces.
 pub(crate) const SCHEDULER: &str = "default-scheduler";
 
-/// Returns whether the scheduler is to bind the Pod: it has no node, no scheduling gates, and does
-/// not ask for another scheduler.
+/// Returns whether the default scheduler should bind the Pod: it has no node, no scheduling gates,
+/// and does not request another scheduler.
 pub(crate) fn awaits_scheduling(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
@@ -95,12 +95,12 @@ pub(crate) fn is_available(pod: &Pod, min_ready: Duration, now: Timestamp) -> bo
     available_in(pod, min_ready, now).is_some_and(|wait| wait.is_zero())
 }
 
-/// How far the containers of a Pod have come.
+/// The progress of a Pod's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// They have not run yet.
     Creating,
-    /// They run, since this time if it is known.
+    /// They are running, since this time if it is known.
     Running(Option<Timestamp>),
     /// They have exited and will restart.
     BackOff {
@@ -117,10 +117,10 @@ pub(crate) fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerSt
 }
 
 /// Returns the progress of the containers of a Pod that has not finished. They all behave alike, so
-/// that the first one stands for all.
+/// the first one represents all of them.
 pub(crate) fn progress(pod: &Pod) -> Progress {
     let Some(first) = container_statuses(pod).next() else {
-        // Its status was written by hand.
+        // A client other than the simulated kubelet wrote its status.
         return match phase(pod) {
             "Running" => Progress::Running(None),
             _ => Progress::Creating,

@@ -28,7 +28,7 @@ pub(super) enum Containers<'a> {
         ready: bool,
         restarted_after: Option<&'a Exit>,
     },
-    /// They have exited and restart after this time, or wait for that since an earlier report.
+    /// They have exited and restart after this delay, which an earlier report may have started.
     BackOff { exit: &'a Exit, delay: Duration },
     /// They have exited for good.
     Ended(&'a Exit),

@@ -106,8 +106,8 @@ async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> 
     }
 }
 
-/// Returns a copy of a schema in which references are replaced by what they refer to. A reference to
-/// a schema around it becomes an object without fields.
+/// Returns a copy of a schema with all references resolved. A reference to an enclosing schema
+/// becomes an object without fields.
 fn resolved<'s>(
     schemas: &'s Map<String, Value>,
     schema: &'s Value,

@@ -20,7 +20,7 @@ use crate::{
     loops::{Environment, LoopError},
 };
 
-/// The field manager of the rules, as upstream's controller is called.
+/// The field manager of the rules; upstream's controller uses the same name.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
 /// Runs the loop until `stop` is cancelled.

@@ -1,4 +1,4 @@
-//! The rules of an aggregated role.
+//! Computes the rules of an aggregated role.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use pintle::cache::Selector;
 
 use crate::meta;
 
-/// Returns the rules that an aggregated role should have, each once and ordered by the names of the
-/// roles they come from; `None` if it has them.
+/// Returns the rules that an aggregated role should have, without duplicates and ordered by the
+/// names of the roles they come from, or `None` if it already has them. `roles` must be ordered by
+/// name.
 ///
 /// `roles` must be ordered by name.
 pub(crate) fn rules(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>> {

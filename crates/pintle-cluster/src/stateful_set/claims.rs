@@ -48,8 +48,8 @@ pub(super) fn is_stale(set: &StatefulSet, pod: &Pod, claim: &PersistentVolumeCla
     deletes_when_scaled(set) && owners(claim).any(|owner| refers_to(owner, pod) && owner.uid != uid)
 }
 
-/// Returns whether another controller than set and Pod owns the claim while the policy would delete
-/// it. Such a claim is left alone.
+/// Returns whether a controller other than the set or the Pod owns a claim that the policy would
+/// delete. Such a claim is left alone.
 pub(super) fn has_foreign_controller(
     set: &StatefulSet,
     pod: &Pod,
@@ -81,7 +81,8 @@ pub(super) fn desired_owners(
             || refers_to(owner, pod) && owner.uid != pod_uid
     };
     if owners(claim).any(is_stale) {
-        // An earlier set or Pod owns it, and the garbage collector is about to delete it.
+        // The claim belongs to an earlier set or Pod, and the garbage collector is about to delete
+        // it.
         return None;
     }
     let is_ours = |owner: &OwnerReference| refers_to(owner, set) || refers_to(owner, pod);
@@ -93,7 +94,7 @@ pub(super) fn desired_owners(
     let ordinal = identity::ordinal(set, &pod.metadata);
     let is_replica = ordinal.is_some_and(|it| identity::ordinals(set).contains(&it));
     let owner = if !is_replica && deletes_when_scaled(set) {
-        // An owner that is not stored yet cannot be referred to.
+        // An owner that is not stored yet has no UID to refer to.
         meta::controller_reference(pod)
     } else if deletes_when_deleted(set) {
         meta::controller_reference(set)

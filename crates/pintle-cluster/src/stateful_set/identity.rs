@@ -21,7 +21,7 @@ pub(super) fn spec(set: &StatefulSet) -> StatefulSetSpec {
     set.spec.clone().unwrap_or_default()
 }
 
-/// Returns the ordinal of a Pod whose name is that of a member of the set.
+/// Returns the ordinal of a Pod if its name is that of a member of the set.
 pub(super) fn ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
     let (parent, ordinal) = meta::name(pod).rsplit_once('-')?;
     let number: i32 = ordinal.parse().ok()?;
@@ -84,7 +84,7 @@ fn set_labels(pod: &mut Pod, ordinal: i32) {
     labels.insert(POD_INDEX.into(), ordinal.to_string());
 }
 
-/// Replaces the volumes named like claim templates by the claims of this ordinal.
+/// Replaces the volumes that share a claim template's name with the claims of this ordinal.
 fn set_volumes(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let claims = claim_templates(set).map(|template| Volume {
         name: meta::name(&template.metadata).to_owned(),
@@ -104,7 +104,8 @@ fn set_volumes(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
 }
 
-/// Returns the Pod with its labels restored, or `None` if they are right.
+/// Returns the Pod with its labels restored, or `None` if they are correct. Volumes of an existing
+/// Pod are immutable, so a Pod without its claims is left as it is.
 ///
 /// Volumes of an existing Pod are immutable, so a Pod without its claims stays as it is until it is
 /// replaced.
@@ -133,7 +134,7 @@ fn claim_name(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32)
     format!("{template}-{set}-{ordinal}")
 }
 
-/// Returns whether a claim has the name of one that the set creates.
+/// Returns whether the set creates a claim of this name.
 pub(super) fn is_claim_of(set: &StatefulSet, claim: &str) -> bool {
     let set_name = meta::name(&set.metadata);
     claim_templates(set).any(|template| {

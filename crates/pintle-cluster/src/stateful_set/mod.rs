@@ -59,7 +59,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// A set waits for claims of earlier Pods to be gone.
+/// Ignores every change to a claim except its deletion, which a set may be waiting for before it
+/// creates a Pod's new claim.
 fn only_deletions() -> Predicate<PersistentVolumeClaim> {
     // Predicates do not filter deletions.
     Predicate::new(|_, _| false)
@@ -95,7 +96,7 @@ async fn reconcile(
     };
     let mut set = (*cached.get()?).clone();
     let selector = selector(&set);
-    // A Pod whose name is not that of a member is released even if its labels match.
+    // A Pod without a member's name is released even if its labels match.
     let is_member = |pod: &Pod| {
         let metadata = &pod.metadata;
         meta::selects(&selector, metadata) && identity::ordinal(&set, metadata).is_some()
@@ -104,7 +105,8 @@ async fn reconcile(
     let mut pods = claimed.controlled;
     pods.extend(claimed.adopted);
 
-    // Only orphans are claimed: an own revision always matches, because templates must.
+    // Revisions that the set controls are never released: the selector must match the template, so
+    // it also matches them.
     let is_orphan = |it: &ControllerRevision| meta::controller_of(&it.metadata).is_none();
     let claimed = api::claim::<_, ControllerRevision>(&cx, &set, &selector, is_orphan).await?;
     let mut history = claimed.controlled;
@@ -183,7 +185,7 @@ async fn update_revision(
     Ok(obtained)
 }
 
-/// Returns the cached claims with names of the set's claims.
+/// Returns the cached claims whose names the set's own claims would have.
 fn existing_claims(
     set: &StatefulSet,
     cx: &Context,
@@ -214,7 +216,7 @@ enum Failure {
     ClaimDeleted(String),
 }
 
-/// Applies the steps: one after the other, or for parallel management in growing batches.
+/// Applies the steps one by one or, with parallel management, in growing batches.
 async fn apply(
     set: &StatefulSet,
     steps: Vec<Step>,
@@ -227,8 +229,8 @@ async fn apply(
         }
         return Ok(());
     }
-    // The claims of a condemned Pod get their owner before it is deleted: without it, they would
-    // never be.
+    // Deletions come last: once a condemned Pod is gone, its claims can no longer be given their
+    // owner.
     let (deletions, others): (Vec<_>, Vec<_>) = steps
         .into_iter()
         .partition(|step| matches!(step, Step::Delete(_)));

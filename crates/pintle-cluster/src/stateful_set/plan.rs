@@ -1,9 +1,9 @@
 //! Decides which Pods and claims of a StatefulSet to create, correct or delete, and computes its
 //! status.
 //!
-//! Pure functions of the observed state and the time. With ordered management, a Pod that is not
-//! available blocks everything after it; with parallel management, nothing does. Only updates go one
-//! Pod at a time in both cases.
+//! Pure functions of the observed state and the time. With ordered management, an unavailable Pod
+//! blocks every step after it; with parallel management it blocks none. Updates go one Pod at a
+//! time in both cases.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,7 +28,8 @@ pub(super) struct Observed<'a> {
     pub(super) set: &'a StatefulSet,
     /// The members of the set.
     pub(super) pods: &'a [Arc<Pod>],
-    /// The claims in the namespace of the set that have the name of one of its claims, by name.
+    /// The existing claims of the set's namespace that carry the name of one of its claims, by
+    /// name.
     pub(super) claims: &'a BTreeMap<String, Arc<PersistentVolumeClaim>>,
     /// The revision that Pods below the partition are created from.
     pub(super) current: &'a ControllerRevision,
@@ -40,20 +41,20 @@ pub(super) struct Observed<'a> {
 /// One write, with the Pod that its event names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Create a Pod after its missing claims.
+    /// Create a Pod, after the claims it lacks.
     Create {
         pod: Box<Pod>,
         claims: Vec<PersistentVolumeClaim>,
     },
-    /// Create missing claims of a pending Pod.
+    /// Create the missing claims of a pending Pod.
     CreateClaims {
         pod: Arc<Pod>,
         claims: Vec<PersistentVolumeClaim>,
     },
-    /// Fail until the deletion of this claim is complete.
+    /// Fail until the claim is gone.
     AwaitClaim {
         claim: String,
-        /// The Pod that cannot be created until then, if it does not exist.
+        /// The Pod that has to wait for it, if it does not exist yet.
         pod: Option<String>,
     },
     /// Replace the owners of a claim.
@@ -72,7 +73,7 @@ pub(super) enum Step {
 /// The writes of a reconcile and the status after them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// In order. A failure ends the reconcile; with parallel management, after its batch.
+    /// In order. A failure ends the reconcile, with parallel management at the end of its batch.
     pub(super) steps: Vec<Step>,
     pub(super) status: StatefulSetStatus,
     pub(super) requeue_after: Option<Duration>,
@@ -154,7 +155,7 @@ impl<'a> Planner<'a> {
             .collect()
     }
 
-    /// Returns the Pods with other ordinals, the highest first.
+    /// Returns the Pods whose ordinals are out of range, highest first.
     fn surplus(&self) -> Vec<&'a Arc<Pod>> {
         let ordinals = identity::ordinals(self.set());
         let all: BTreeMap<i32, &Arc<Pod>> = self
@@ -228,7 +229,7 @@ impl<'a> Planner<'a> {
         let pod = self.new_pod(ordinal);
         let mut stale = self.claims_of(ordinal);
         if stale.any(|claim| claims::is_stale(self.set(), &pod, &claim)) {
-            // The claim is deleted with the earlier Pod, and its deletion enqueues the set.
+            // The claim is deleted along with the earlier Pod, and its deletion enqueues the set.
             return !self.is_ordered;
         }
         drop(stale);
@@ -242,14 +243,14 @@ impl<'a> Planner<'a> {
                     pod: Box::new(pod.clone()),
                     claims,
                 });
-                // Those that exist may have the owners of another policy.
+                // Existing claims may still have the owners of another policy.
                 self.correct_claims(&Arc::new(pod), ordinal);
             }
         }
         !self.is_ordered
     }
 
-    /// Builds the Pod of an ordinal: below the partition, from the current revision.
+    /// Builds the Pod of an ordinal, from the current revision if it is below the partition.
     fn new_pod(&self, ordinal: i32) -> Pod {
         let set = self.set();
         let status = set.status.as_ref();
@@ -283,8 +284,8 @@ impl<'a> Planner<'a> {
             })
     }
 
-    /// Returns the claims of an ordinal that do not exist, with their owners, or the name of one
-    /// that is being deleted.
+    /// Returns the claims that an ordinal lacks, with their owners, or the name of a claim that is
+    /// being deleted.
     fn missing_claims(&self, ordinal: i32) -> Result<Vec<PersistentVolumeClaim>, String> {
         let mut missing = Vec::new();
         for mut claim in identity::claims(self.set(), ordinal) {
@@ -352,7 +353,8 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// Returns the Pod to replace next: the highest outdated one, if all above it are available.
+    /// Returns the Pod to replace next: the highest outdated one, if all Pods above it are
+    /// available.
     fn next_update(&self) -> Option<Arc<Pod>> {
         let partition = rolling_update(self.set())?.unwrap_or_default();
         let ordinals = identity::ordinals(self.set());
@@ -425,7 +427,7 @@ fn status(observed: &Observed<'_>) -> StatefulSetStatus {
     }
 }
 
-/// Makes the update revision the current one when all replicas have it and are ready.
+/// Makes the update revision the current one once all replicas run it and are ready.
 fn complete_update(set: &StatefulSet, status: &mut StatefulSetStatus) {
     let replicas = identity::ordinals(set).len();
     let all = |count: Option<i32>| usize::try_from(count.unwrap_or_default()) == Ok(replicas);

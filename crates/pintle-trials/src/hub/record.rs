@@ -83,7 +83,8 @@ pub(crate) struct Record {
     pub(super) actions: BTreeMap<String, u64>,
     /// How many changes the competing writer has made.
     pub(super) rivals: u32,
-    /// After a time travel: lists that accept any version are answered from this one.
+    /// While the server lags: the revision from which it answers lists of any version, and until
+    /// when.
     pub(super) past: Option<(u64, Instant)>,
     /// The entries of external services, by service and id.
     pub(crate) externals: BTreeMap<String, BTreeMap<String, Value>>,

@@ -30,7 +30,7 @@ pub(crate) struct Context {
     pub(crate) custom: bool,
     /// Objects that the controller created and has to restore, as `resource/namespace/name`.
     pub(crate) owned: Vec<String>,
-    /// Those of them with an earlier state to which they can be reset.
+    /// The owned objects that have an earlier state to be reset to.
     pub(crate) edits: Vec<String>,
     /// Whether to inject errors that a retry does not usually fix.
     pub(crate) terminal_errors: bool,
@@ -227,7 +227,7 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     {
         return Vec::new();
     }
-    // What was there before the story is in no older state.
+    // An older state does not contain the objects created before the story.
     let story = trace
         .marks
         .iter()

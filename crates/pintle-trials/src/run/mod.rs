@@ -34,9 +34,9 @@ use crate::{
 
 /// How long nothing may change before the cluster of a reference counts as idle.
 const LONG_IDLE: Duration = Duration::from_secs(15 * 60);
-/// The same for a run that is compared with the reference.
+/// The idle time of a run that is compared with the reference.
 const SHORT_IDLE: Duration = Duration::from_secs(5);
-/// The same at the end of the story.
+/// The idle time of such a run at the end of the story.
 const LAST_IDLE: Duration = Duration::from_secs(40);
 /// The time between two steps of a rapid story.
 const GAP: Duration = Duration::from_millis(7);
@@ -268,8 +268,8 @@ impl Driver<'_> {
                 Some(since) if since >= quiet => return,
                 Some(since) => sleep(quiet.saturating_sub(since).min(POLL_INTERVAL)).await,
                 None => {
-                    // Changes during a fault do not count: while a deletion is not observed, for
-                    // example, a controller may restore what the garbage collector removes.
+                    // Changes during a fault do not count: for example, a controller that has not
+                    // observed a deletion may restore what the garbage collector removes.
                     most = self.hub.newest() + MAX_CHANGES;
                     sleep(Duration::from_secs(1)).await;
                 }

@@ -58,7 +58,8 @@ impl Baseline {
                 scenario(&check.setup, check.steps(), &plan, None, limit, depth)
             }
         };
-        // Each on a fresh thread, so that hash maps with random keys iterate differently.
+        // Each run has a fresh thread, so that hash maps with random keys iterate in different
+        // orders.
         let (paced, again, rapid) = std::thread::scope(|scope| {
             let paced = scope.spawn(run(Pace::Paced, Depth::Thorough));
             let again = scope.spawn(run(Pace::Paced, Depth::Patient));

@@ -1,4 +1,5 @@
-//! What runs without faults say about the rest: the states to reach, the objects to restore.
+//! Derives from runs without faults what scenarios are judged by: the states to reach and the
+//! objects to restore.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,7 +14,7 @@ use crate::{
     trace::Trace,
 };
 
-/// Two runs without faults end differently.
+/// Reports that two runs without faults end differently.
 pub(super) fn different_ends(a: &Trace, b: &Trace, how: &str) -> Option<Violation> {
     a.checkpoints.iter().zip(&b.checkpoints).find_map(|(a, b)| {
         let found = differences(&a.state, &b.state, Compare::Exact);

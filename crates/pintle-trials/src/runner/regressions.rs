@@ -23,7 +23,7 @@ pub(crate) fn file(options: &Options) -> PathBuf {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) plans: Vec<Plan>,
-    /// What could not be read, with the place.
+    /// The problems of unreadable entries, with their places.
     pub(crate) errors: Vec<String>,
 }
 

@@ -82,7 +82,7 @@ async fn by_hand(cx: Cx) -> Result<(), watcher::Error> {
     loop {
         let change = tokio::time::timeout(Duration::from_secs(60), changes.try_next()).await;
         if let Ok(change) = change {
-            // The back-off of the watcher has ended the stream, or an error is being retried.
+            // The watcher is backing off from an error, or the stream has ended.
             let Ok(Some(_)) = change else { continue };
         }
         for web in reader.state() {

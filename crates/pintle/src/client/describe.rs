@@ -62,7 +62,7 @@ fn status_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
     boxed.or_else(|| error.downcast_ref())
 }
 
-/// Formats those of code, reason and message that the server sent.
+/// Formats the code, reason and message, as far as the server sent them.
 fn refusal(status: &Status) -> String {
     let code = http::StatusCode::from_u16(status.code).ok();
     let title = match (status.reason.as_str(), code) {

@@ -1,4 +1,4 @@
-//! Components at work: one run after the other, through failures and terms.
+//! Runs components: starts them again after a failure, and once per term of leadership.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -34,11 +34,11 @@ use crate::{
     object::panic_message,
 };
 
-/// How long a component of a new leader waits for watches that an outage has broken.
+/// How long a component of a new leader waits for watches that an outage has interrupted.
 const WATCHES_WITHIN: Duration = Duration::from_secs(30);
 /// The first and the longest delay before a failed component is started again.
 const RESTART_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// A component that ran for this long before it failed starts over with the first delay.
+/// A component that ran for this long before it failed is restarted with the first delay again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(120);
 
 /// The client of the components of one group, and the election that gates it.
@@ -115,7 +115,7 @@ pub(super) struct Member {
 }
 
 enum MemberWork {
-    /// None once an isolated component has failed, so that its informers can stop.
+    /// `None` once an isolated component has failed, which lets its informers stop.
     Controller(Mutex<Option<Arc<Opened>>>),
     Server(Run),
     Task(Run),
@@ -202,7 +202,7 @@ impl Member {
         }
     }
 
-    /// Takes a component that has failed out of use.
+    /// Drops the controller of a component that will not run again.
     fn retire(&self) {
         self.failed.store(true, Ordering::Relaxed);
         if let MemberWork::Controller(controller) = &self.work {
@@ -217,10 +217,9 @@ impl Member {
         shutdown.is_cancelled() || self.leadership.as_ref().is_some_and(lost)
     }
 
-    /// Waits until the caches that an elected component may read follow the API server: after an
-    /// outage the Lease may be free before the watches are open again, and the caches show a state
-    /// that another leader has changed since. Which caches a task reads is not known, so it waits
-    /// for all of them.
+    /// Waits until the watches behind the caches are open. After an outage the Lease may be free
+    /// before the watches have reconnected, while the caches still show what another leader has
+    /// since changed. Which caches a task reads is unknown, so it waits for all of them.
     async fn wait_for_watches(&self, control: &Control) {
         if self.leadership.is_none() {
             return;

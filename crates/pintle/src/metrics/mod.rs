@@ -36,7 +36,7 @@
 //! registry.register_collector(Box::new(metrics.clone()));
 //! ```
 //!
-//! The other way round, [`Metrics::with_registry`] serves a program's own metrics beside Pintle's.
+//! Conversely, [`Metrics::with_registry`] serves a program's own metrics beside Pintle's.
 
 use std::{
     any::{Any, TypeId},

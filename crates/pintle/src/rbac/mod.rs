@@ -1,9 +1,9 @@
 //! The permissions a program needs, derived from the program itself.
 //!
 //! A role written by hand drifts from the program: a missing permission surfaces as a 403 in
-//! production, an unneeded one never does. [`Rules`] holds permissions as data. Everything that
-//! sends requests adds its own, without a cluster, and the result is rendered as a service account,
-//! roles and bindings.
+//! production, an unneeded one never does. [`Rules`] holds permissions as data. Every part that
+//! sends requests contributes its own, no cluster is needed, and the result is rendered as a
+//! service account, roles and bindings.
 //!
 //! | what | permissions |
 //! |---|---|
@@ -58,8 +58,8 @@ use crate::source::KindScope;
 
 /// A set of permissions. See the [module](self).
 ///
-/// Permissions are kept once each, and a permission that a broader one implies does not appear: one
-/// in a single namespace next to the same in all of them, or one for a single name.
+/// Each permission is stored once, and only if no broader one implies it: not for one namespace if
+/// it holds in all of them, and not for one name if it holds for every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     permissions: BTreeSet<Permission>,
@@ -213,8 +213,7 @@ impl Rules {
         self
     }
 
-    /// Limits permissions that hold in all namespaces to some of them. Those to cluster-scoped
-    /// kinds stay.
+    /// Limits permissions that hold in all namespaces to these. Those to cluster-scoped kinds stay.
     ///
     /// A kind known only at run time counts as namespaced.
     pub fn within<N: Into<String>>(self, namespaces: impl IntoIterator<Item = N>) -> Self {

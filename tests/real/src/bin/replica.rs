@@ -115,7 +115,7 @@ impl Writer {
             if let Err(error) = self.maps.create(&PostParams::default(), &object).await {
                 eprintln!("cannot write {}: {error}", self.number);
             }
-            // Does not watch the end of the term, so that only the gate keeps it from writing.
+            // Does not check for the end of the term, so that the gate alone stops the writes.
             tokio::time::sleep(self.pause).await;
         }
     }

@@ -15,13 +15,13 @@ use serde_json::Value;
 use super::{CALL_LIMIT, Expression, authorizer::Asked};
 use crate::{admission::Request, api::Api};
 
-/// How deep variables may refer to each other.
+/// The maximum depth of variables that refer to each other.
 const MAX_NESTING: usize = 512;
 
-/// After how many levels of variables evaluation continues on a stack of its own.
+/// The depth of variables from which evaluation continues on a thread with a stack of its own.
 const LEVELS_PER_STACK: usize = 16;
 
-/// The stack for those.
+/// The size of that stack.
 const STACK: usize = 16 * 1024 * 1024;
 
 const OUT_OF_BUDGET: &str =
@@ -77,8 +77,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Creates a scope with the values of a request. Without more, `namespaceObject` is null and
-    /// there are no parameters.
+    /// Creates a scope with the values of a request. `namespaceObject` is null and there are no
+    /// parameters until they are set.
     pub(crate) fn new(inputs: &Inputs, budget: u64) -> Self {
         Self {
             values: vec![
@@ -185,9 +185,10 @@ struct Variables {
     known: Mutex<BTreeMap<Arc<str>, Result<Cel, EvalError>>>,
     /// What evaluating them cost since it was last read.
     cost: AtomicU64,
-    /// What they may cost. Beyond it none is evaluated: the budget of the scope is exhausted.
+    /// What they may cost. Once it is spent, no further variable is evaluated: the budget of the
+    /// scope is exhausted.
     limit: AtomicU64,
-    /// How many variables are being evaluated, each for the one before.
+    /// The current depth of variables that are being evaluated because another one refers to them.
     depth: AtomicUsize,
 }
 
@@ -196,7 +197,7 @@ impl Lazy for Variables {
         if let Some(known) = self.known.lock().get(name) {
             return Some(known.clone());
         }
-        // The last one counts if a name is declared twice.
+        // If a name is declared twice, the last declaration wins.
         let mut composed = self.composed.iter().rev();
         let (name, expression) = composed.find(|(known, _)| **known == *name)?;
         if self.cost.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) {

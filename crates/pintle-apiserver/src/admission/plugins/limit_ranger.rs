@@ -59,7 +59,7 @@ fn applies(api: &Api, request: &Request<'_>) -> bool {
     let pods = request.resource.plural == "pods";
     let wanted = match (request.sub, request.operation) {
         ("", Operation::Create) => true,
-        // The containers of a Pod change only by resizing it.
+        // Only a resize can change the containers of a Pod.
         ("", Operation::Update) => !pods,
         ("resize", Operation::Update) => pods,
         _ => false,
@@ -85,7 +85,7 @@ fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value
     limits.filter(move |limit| limit["type"] == kind)
 }
 
-/// Sets what containers do not set themselves.
+/// Sets the defaults of a limit range on containers that do not set their own.
 fn set_defaults(pod: &mut Tree, range: &Value) {
     let (mut requests, mut maxima) = (Tree::new(), Tree::new());
     for limit in limits(range, "Container") {
@@ -201,7 +201,7 @@ fn claim_errors(claim: &Value, range: &Value) -> Vec<String> {
     dedupe(errors)
 }
 
-/// Upstream's aggregate shows each error once.
+/// Like upstream's aggregate, shows each error once.
 fn dedupe(errors: Vec<String>) -> Vec<String> {
     let mut unique = Vec::new();
     for error in errors {

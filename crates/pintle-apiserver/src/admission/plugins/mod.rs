@@ -32,17 +32,17 @@ use crate::{
 
 /// Returns the plugins in the order in which kube-apiserver runs them.
 ///
-/// Of those that Kubernetes enables by default, the order is: `NamespaceLifecycle`, `LimitRanger`,
-/// `ServiceAccount`, `TaintNodesByCondition`, `PodSecurity`, `Priority`,
+/// The plugins that Kubernetes enables by default are ordered as follows: `NamespaceLifecycle`,
+/// `LimitRanger`, `ServiceAccount`, `TaintNodesByCondition`, `PodSecurity`, `Priority`,
 /// `DefaultTolerationSeconds`, `DefaultStorageClass`, `StorageObjectInUseProtection`,
 /// `PersistentVolumeClaimResize`, `RuntimeClass`, `CertificateApproval`, `CertificateSigning`,
 /// `CertificateSubjectRestriction`, `DefaultIngressClass`, `MutatingAdmissionPolicy`,
 /// `MutatingAdmissionWebhook`, `ValidatingAdmissionPolicy`, `ValidatingAdmissionWebhook`,
-/// `ResourceQuota`. A new plugin takes its place in that order.
+/// `ResourceQuota`. Insert a new plugin at its place in that order.
 ///
-/// Those that need nothing but the object itself are hooks of their kind instead:
+/// Plugins that need nothing but the object itself are hooks of its kind instead:
 /// `NamespaceLifecycle`, `TaintNodesByCondition`, `DefaultTolerationSeconds` and
-/// `StorageObjectInUseProtection`. Missing are `PodTopologyLabels`, `PodResizeValidator` and
+/// `StorageObjectInUseProtection`. Not implemented: `PodTopologyLabels`, `PodResizeValidator` and
 /// `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![

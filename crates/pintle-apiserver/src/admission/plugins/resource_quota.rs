@@ -1,7 +1,8 @@
-//! `ResourceQuota`: refuses what would exceed a quota, and charges the quota for what it admits.
+//! `ResourceQuota`: refuses writes that would exceed a quota, and charges the quota for those it
+//! admits.
 //!
-//! Limits and usage are those in the status of a quota, where a controller puts them: until it has,
-//! a quota limits nothing. All quotas of the namespace are checked before any of them is charged.
+//! Limits and usage come from the status of the quota, which a controller writes: until then, the
+//! quota limits nothing. All quotas of the namespace are checked before any of them is charged.
 //! Charging one is a compare-and-swap of its status that checks again, so concurrent creates cannot
 //! exceed it together. It happens right before the object is stored: if it happened before a slow
 //! converter, a controller that counts meanwhile would take the charge back.
@@ -92,7 +93,7 @@ impl Quota {
                 .all(|scope| evaluator.is_in(scope, object))
     }
 
-    /// Returns the usage after a charge, or why it exceeds the quota.
+    /// Returns the usage after a charge, or the reason it exceeds the quota.
     fn charged(&self, delta: &Amounts, enforced: bool) -> Result<Amounts, String> {
         let mut used = self.used.clone();
         let mut exceeded = [Amounts::new(), Amounts::new(), Amounts::new()];
@@ -131,7 +132,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
     let new = tree_value(object);
     let old = request.old.map(tree_value);
     if let (Evaluator::Pods, "", Some(old)) = (evaluator, request.sub, &old) {
-        // Only the deadline of a Pod moves it from one scope to another.
+        // Only its deadline can move a Pod from one scope to another.
         let deadline = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].is_null();
         if deadline(&new) == deadline(old) {
             return Ok(());
@@ -185,7 +186,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
         });
         entries.filter(|(_, delta)| !delta.is_zero()).collect()
     };
-    // A status reports what is, so it is charged and never refused.
+    // A status reports facts, so it is charged but never refused.
     let enforced = request.sub != "status";
     let mut deltas: BTreeMap<String, Amounts> = BTreeMap::new();
     quotas.retain(|quota| !delta_of(quota).is_empty());
@@ -213,7 +214,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
             Err(error) => {
                 for (name, delta) in paid {
                     let refund = |quota: &Quota| Ok(refunded(quota, delta));
-                    // What cannot be refunded is counted again by the controller.
+                    // A refund that fails is corrected by the controller's next count.
                     let _ = update(api, namespace, name, &refund).await;
                 }
                 return Err(error);
@@ -268,7 +269,7 @@ async fn update(
             .map(|(name, amount)| (name, amount.to_string()))
             .collect();
         let mut new = stored.clone();
-        // Another status may be stored by the time this one is, which is not a conflict.
+        // The quota's status may be written in between, which is not a conflict here.
         meta::metadata(&mut new).remove("resourceVersion");
         let status = new.entry("status").or_insert_with(|| json!({}));
         status["used"] = json!(used);

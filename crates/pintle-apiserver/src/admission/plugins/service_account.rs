@@ -1,5 +1,5 @@
-//! `ServiceAccount`: a Pod runs under an account that exists, with its token and its image pull
-//! secrets.
+//! `ServiceAccount`: requires the service account of a Pod to exist, and adds its token and image
+//! pull secrets to the Pod.
 //!
 //! There is one exception: a server without the service account loop never creates the account
 //! `default`. While it does not exist, a Pod that names no other account is admitted as if the plugin
@@ -20,9 +20,9 @@ const DEFAULT: &str = "default";
 const VOLUME: &str = "kube-api-access-";
 /// Where containers find the token.
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Marks the Pods that a kubelet mirrors; they have no account.
+/// The annotation of mirror Pods, which represent a kubelet's static Pods and have no account.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Limits the secrets of a Pod to those of its account.
+/// The annotation that limits the secrets of a Pod to those of its account.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The subresource that adds containers to a running Pod.
 const EPHEMERAL: &str = "ephemeralcontainers";
@@ -68,7 +68,7 @@ impl Plugin for ServiceAccount {
         debugs || self.admits(api, request)
     }
 
-    /// Checks again what webhooks may have changed.
+    /// Webhooks may have changed what was checked before.
     fn validate<'a>(
         &'a self,
         api: &'a Api,
@@ -171,8 +171,8 @@ fn check_ephemeral(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), A
     })
 }
 
-/// Returns true if the account limits Pods to its own secrets. The annotation is what Go parses as
-/// true.
+/// Returns true if the account limits Pods to its own secrets. Like Go, accepts several spellings
+/// of true.
 fn is_enforced(account: &Value) -> bool {
     let value = account["metadata"]["annotations"][ENFORCE].as_str();
     matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -193,7 +193,7 @@ fn mirror_problem(spec: &Value) -> Option<&'static str> {
         .map(|_| "a mirror pod may not use ServiceAccountToken volume projections")
 }
 
-/// Returns true if a Pod refers to a secret anywhere.
+/// Returns true if a Pod refers to any secret.
 fn references_secret(spec: &Value) -> bool {
     let named = |name: &Value| name.as_str().is_some_and(|name| !name.is_empty());
     let containers = ["initContainers", "containers", "ephemeralContainers"]
@@ -233,7 +233,7 @@ fn container_secrets(container: &Value) -> impl Iterator<Item = (String, &str)> 
     secrets.map(|(what, name)| (what, name.and_then(Value::as_str).unwrap_or_default()))
 }
 
-/// Mounts a token in every container that mounts nothing in its place.
+/// Mounts a token in every container that does not mount something else at its path.
 fn mount_token(api: &Api, spec: &mut Tree) {
     let volumes = spec.get("volumes").and_then(Value::as_array);
     let names = volumes
@@ -281,7 +281,7 @@ fn mount_token(api: &Api, spec: &mut Tree) {
     }
 }
 
-/// Returns which secret a Pod may not use under this account.
+/// Returns the first secret that a Pod may not use under this account.
 fn unmountable(spec: &Value, account: &Value, name: &str) -> Option<String> {
     let volumes = list(&spec["volumes"]).filter(|volume| volume["secret"].is_object());
     let mut volumes =

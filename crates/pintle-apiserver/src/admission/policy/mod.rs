@@ -1,7 +1,7 @@
 //! Admission policies: the plugins `ValidatingAdmissionPolicy` and `MutatingAdmissionPolicy`.
 //!
 //! [`Policies`] holds the compiled policies that have bindings. It changes only when a policy or a
-//! binding does, so a write costs one load of a flag as long as there are none.
+//! binding does; as long as there are none, a write only loads a flag.
 //!
 //! ```text
 //! write ─► policy matches ─► binding matches ─► parameters ─► match conditions ─► evaluate
@@ -12,8 +12,8 @@
 //! after the other, each on the result of the one before. Policies and bindings are ordered by name,
 //! so that the outcome is deterministic. Messages are those of kube-apiserver.
 //!
-//! Evaluating an expression is synchronous and bounded by its budget. Between two parameters a write
-//! yields, so that one with thousands of them delays no other request.
+//! Evaluating an expression is synchronous and bounded by its budget. A write yields between two
+//! parameters, so that a binding with thousands of them does not delay other requests.
 
 mod compile;
 mod matching;
@@ -51,8 +51,8 @@ use crate::{
 
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// How many policies with variables are evaluated at a time. Variables that refer to each other may
-/// need up to 32 threads for their stacks.
+/// The number of policies with variables that may be evaluated at a time. Variables that refer to
+/// each other may need up to 32 threads for their stacks.
 const MAX_STACKS: usize = 4;
 
 /// The policies of both phases.
@@ -84,7 +84,7 @@ impl Policies {
     }
 
     /// Waits until expressions of a policy may be evaluated. The permit must not be held across an
-    /// await, so that waiting for it is as short as an evaluation.
+    /// await, so that nobody waits for it longer than an evaluation takes.
     async fn stacks(&self, policy: &Policy) -> Option<SemaphorePermit<'_>> {
         if policy.variables.is_empty() {
             return None;
@@ -93,7 +93,7 @@ impl Policies {
     }
 }
 
-/// Yields to other tasks before every evaluation of a write but the first.
+/// Yields to other tasks before each evaluation of a write, except the first.
 #[derive(Debug, Default)]
 struct Turns {
     started: bool,
@@ -149,7 +149,7 @@ impl Phase {
         Arc::clone(&self.current.read())
     }
 
-    /// Reads a policy or binding that was written or deleted.
+    /// Reads a policy or binding after it was written or deleted.
     pub(crate) fn refresh(&self, api: &Api, binding: bool, name: &str) {
         let plural = match (self.mutating, binding) {
             (true, true) => "mutatingadmissionpolicybindings",
@@ -165,11 +165,11 @@ impl Phase {
         });
     }
 
-    /// Replaces a policy or binding by what is stored, whose spec `stored` reads.
+    /// Replaces a policy or binding by the stored one, whose spec `stored` reads.
     fn replace(&self, binding: bool, name: &str, mut stored: impl FnMut() -> Option<Value>) {
         let mut compiled: Option<Arc<Policy>> = None;
         loop {
-            // Held while the store is read, so that the newest state is published last.
+            // Held while reading the store, so that the newest state is published last.
             let mut sources = self.sources.lock();
             let Some(spec) = stored() else {
                 if binding {
@@ -184,14 +184,14 @@ impl Phase {
                 sources.bindings.insert(name.to_owned(), Arc::new(binding));
                 return self.publish(&sources);
             }
-            // A change of the metadata leaves the compiled policy as it is.
+            // A change that only affects metadata does not recompile the policy.
             let known = sources.policies.get(name).cloned();
             let current = |policy: &Arc<Policy>| policy.spec == spec;
             if let Some(policy) = known.filter(current).or(compiled.take().filter(current)) {
                 sources.policies.insert(name.to_owned(), policy);
                 return self.publish(&sources);
             }
-            // Other writes continue while the policy is compiled, and may have changed it.
+            // Other writes go on while the policy is compiled, and may have changed it.
             drop(sources);
             compiled = Some(Arc::new(Policy::compile(name, &spec, self.mutating)));
         }
@@ -216,8 +216,9 @@ impl Phase {
     }
 }
 
-/// Returns true for policies and bindings, so that a wrong one can always be removed, and for reviews,
-/// so that no policy can change what the server says about users and their permissions.
+/// Returns true for kinds that no policy applies to: policies and bindings, so that a broken one
+/// can always be removed, and reviews, so that no policy can change what the server says about
+/// users and their permissions.
 fn is_exempt(request: &Request<'_>) -> bool {
     const KINDS: [&str; 4] = [
         "mutatingadmissionpolicies",
@@ -229,7 +230,8 @@ fn is_exempt(request: &Request<'_>) -> bool {
     request.resource.hooks.is_review() || kinds.any(|plural| request.is_for(GROUP, plural))
 }
 
-/// Returns the namespace of the object as `namespaceObject` shows it; null for an object without.
+/// Returns the namespace of the object as `namespaceObject` shows it, or null for a cluster-scoped
+/// object.
 fn namespace_object(api: &Api, request: &Request<'_>) -> Result<Value, ApiError> {
     let name = request.namespace.unwrap_or_default();
     if name.is_empty() || request.resource.hooks.is_namespace() {

@@ -27,9 +27,9 @@ const NAME: &str = "MutatingAdmissionPolicy";
 
 /// Evaluates mutating policies, one after the other.
 ///
-/// If a policy changes the object, the chain runs once more and applies the earlier policies again
-/// that asked for it with `reinvocationPolicy: IfNeeded`. A policy is never applied for the first
-/// time in the second round.
+/// If a policy changes the object, the chain runs once more and reapplies the earlier policies with
+/// `reinvocationPolicy: IfNeeded`. A policy is never applied for the first time in the second
+/// round.
 #[derive(Debug)]
 pub(crate) struct MutatingPolicies;
 
@@ -75,7 +75,7 @@ impl Applied<'_> {
     }
 }
 
-/// Messages of policies that could not be applied, with the reason if they have one.
+/// Messages of policies that could not be applied, each with its reason, if there is one.
 type Errors = Vec<(String, &'static str)>;
 
 async fn run(api: &Api, request: &Request<'_>, object: Option<&mut Tree>) -> Result<(), ApiError> {
@@ -157,7 +157,7 @@ async fn select<'a>(
         let found = match matched {
             Ok(false) => continue,
             Ok(true) => {
-                // A version that cannot be shown is a mistake of the policy, not of its binding.
+                // If the version cannot be converted to, the policy is at fault, not its binding.
                 let invocation = Invocation {
                     resource: Arc::clone(&resource),
                 };

@@ -12,7 +12,7 @@ use crate::{
     store::{Object, key_of, key_range, namespace_bounds},
 };
 
-/// One parameter of a policy. A selector can find many, so each is decoded when its turn comes.
+/// One parameter of a policy. A selector can match many, so each is decoded only when it is used.
 #[derive(Debug)]
 pub(super) enum Param {
     /// The policy has no parameters.
@@ -24,7 +24,7 @@ pub(super) enum Param {
 }
 
 impl Param {
-    /// Returns `namespace/name`, or nothing for no parameters.
+    /// Returns `namespace/name`, or an empty text if there are no parameters.
     pub(super) fn key(&self) -> &str {
         match self {
             Self::Null => "",
@@ -46,7 +46,7 @@ impl Param {
     }
 }
 
-/// Finds the resource of a policy's parameters. The error concerns the policy.
+/// Returns the resource of a policy's parameters. An error is the policy's fault.
 pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource>>, String> {
     let Some((of, kind)) = &policy.param_kind else {
         return Ok(None);
@@ -61,7 +61,7 @@ pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource
     })
 }
 
-/// Returns the parameters for which a binding applies its policy. The error concerns the binding.
+/// Returns the parameters for which a binding applies its policy. An error is the binding's fault.
 pub(super) async fn collect(
     api: &Api,
     resource: Option<&Arc<Resource>>,

@@ -16,9 +16,9 @@ use crate::{
     schema::builtin,
 };
 
-/// Evaluates a mutation and returns the object after it. `stacks` is awaited first, and what it returns
-/// is held until the expression is evaluated. The inner error is subject to the failure
-/// policy; the outer one refuses the write.
+/// Evaluates a mutation and returns the mutated object. Awaits `stacks` first, and holds the permit
+/// until the expression is evaluated. The inner error is subject to the failure policy; the outer
+/// one refuses the write.
 pub(super) async fn patched(
     api: &Api,
     request: &Request<'_>,
@@ -53,7 +53,7 @@ pub(super) async fn patched(
             };
             match patch::json::apply(&mut value, &operations) {
                 Ok(()) => Ok(value),
-                // A test that fails means that the patch does not apply.
+                // A failed `test` operation means that the patch does not apply.
                 Err(error) if is_failed_test(&error) => return Ok(Ok(object.clone())),
                 Err(error) => Err(format!("JSON Patch: {error}")),
             }

@@ -40,7 +40,7 @@ async fn enforce(service: &ApiService, spec: Value) {
 
 /// Proves policies/bounds.
 #[tokio::test]
-async fn stacks_of_variables_are_limited_in_number() {
+async fn number_of_stacks_for_variables_is_limited() {
     let service = ApiServer::builder().build().service();
     let variables = json!([{"name": "v", "expression": "true"}]);
     let validations = json!([{"expression": "variables.v"}]);
@@ -56,7 +56,7 @@ async fn stacks_of_variables_are_limited_in_number() {
     let write = send(&service, "POST", CONFIG_MAPS, &object);
     tokio::pin!(write);
     assert!(futures::poll!(&mut write).is_pending());
-    // Nothing else waits.
+    // No other evaluation has to wait.
     let other = send(&service, "GET", CONFIG_MAPS, &Value::Null).await;
     assert_eq!(other.status(), 200);
     assert!(futures::poll!(&mut write).is_pending());
@@ -67,7 +67,7 @@ async fn stacks_of_variables_are_limited_in_number() {
 
 /// Proves policies/deny.
 #[test]
-fn policy_that_changes_while_it_is_compiled_is_compiled_again() {
+fn policy_changed_while_compiling_is_recompiled() {
     let spec = |expression: &str| json!({"validations": [{"expression": expression}]});
     let phase = Phase::new(false);
     phase.replace(true, "b", || Some(json!({"policyName": "p"})));
@@ -81,7 +81,7 @@ fn policy_that_changes_while_it_is_compiled_is_compiled_again() {
     });
     assert_eq!(phase.current()[0].policy.spec, spec("2 > 0"));
     assert!(reads.next().is_none());
-    // What is compiled already stays.
+    // A policy that is already compiled is not compiled again.
     let compiled = Arc::clone(&phase.current()[0].policy);
     phase.replace(false, "p", || Some(spec("2 > 0")));
     assert!(Arc::ptr_eq(&compiled, &phase.current()[0].policy));

@@ -52,16 +52,16 @@ impl Plugin for ValidatingPolicies {
 #[derive(Debug)]
 struct Denied {
     why: String,
-    /// Empty for the default.
+    /// Empty for the default reason.
     reason: String,
 }
 
-/// What evaluating a policy with one parameter found.
+/// The outcome of evaluating a policy with one parameter.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Failed validations with their position.
+    /// Failed validations, with their indices.
     failed: Vec<(usize, Denied)>,
-    /// Audit annotations, or why there is none.
+    /// Audit annotations, or the error of computing one.
     annotations: Vec<Result<(String, String), String>>,
 }
 
@@ -118,7 +118,7 @@ async fn evaluate(
     let invocation = Invocation { resource };
     let mut denied = None;
     let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
-    // Converted when the first binding applies.
+    // Converted only when the first binding applies.
     let mut inputs = None;
     for binding in &bound.bindings {
         let matched = match &binding.resources {
@@ -285,7 +285,7 @@ fn outcome(policy: &Policy, inputs: &Inputs, params: &Value, namespace: &Value) 
         match hold(&policy.conditions, scope(CONDITIONS_BUDGET, true, false)) {
             Ok(true) => {}
             Ok(false) => return outcome,
-            // With the other failure policy, a condition that fails does not match.
+            // With `failurePolicy: Ignore`, a condition that fails to evaluate does not match.
             Err(_) if policy.ignores_failures => return outcome,
             Err(why) => return fails(outcome, why),
         }
@@ -320,7 +320,7 @@ fn outcome(policy: &Policy, inputs: &Inputs, params: &Value, namespace: &Value) 
     annotate(policy, scope(BUDGET, false, true), &mut outcome, fails)
 }
 
-/// Evaluates the messages of all validations. Those that cannot be used are empty. Fails if they
+/// Evaluates the messages of all validations. A message that cannot be used is empty. Fails if they
 /// exceed the budget.
 fn messages(policy: &Policy, mut scope: Scope) -> Result<Vec<String>, String> {
     let mut messages = Vec::with_capacity(policy.validations.len());

@@ -1,8 +1,8 @@
 //! Admission webhooks: the plugins `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
 //!
 //! [`Hooks`] holds the compiled webhooks of all configurations, and those in this process, in the
-//! order in which they are called. It changes only when a configuration does, so a write that no
-//! webhook wants costs one load of a flag.
+//! order in which they are called. It changes only when a configuration does; a write that no
+//! webhook wants only loads a flag.
 //!
 //! ```text
 //! write ─► match: rules, selectors, conditions ─► review ─► call ─► verify ─► patch or verdict
@@ -82,7 +82,7 @@ impl Webhooks {
 #[derive(Debug)]
 pub(crate) struct Hooks {
     mutating: bool,
-    /// Whether there are any; read by every write.
+    /// Whether there are any webhooks; read by every write.
     any: AtomicBool,
     /// In the order in which they are called.
     current: RwLock<Arc<Vec<Arc<Hook>>>>,
@@ -102,7 +102,7 @@ struct Sources {
 /// A stored configuration.
 #[derive(Debug)]
 struct Configuration {
-    /// What it was compiled from.
+    /// The entries that were compiled.
     entries: Value,
     hooks: Vec<Arc<Hook>>,
 }
@@ -165,7 +165,7 @@ impl Hooks {
         self.publish(&sources);
     }
 
-    /// Reads a configuration that was written or deleted.
+    /// Reads a configuration after it was written or deleted.
     pub(crate) fn refresh(&self, api: &Api, name: &str) {
         let plural = if self.mutating {
             "mutatingwebhookconfigurations"
@@ -182,24 +182,24 @@ impl Hooks {
         });
     }
 
-    /// Replaces a configuration by what is stored, whose entries `stored` reads.
+    /// Replaces a configuration by the stored one, whose entries `stored` reads.
     fn replace(&self, name: &str, mut stored: impl FnMut() -> Option<Value>) {
         let mut compiled: Option<Arc<Configuration>> = None;
         loop {
-            // Held while the store is read, so that the newest state is published last.
+            // Held while reading the store, so that the newest state is published last.
             let mut sources = self.sources.lock();
             let Some(entries) = stored() else {
                 sources.configured.remove(name);
                 return self.publish(&sources);
             };
-            // A change of the metadata leaves the compiled webhooks as they are.
+            // A change that only affects metadata does not recompile the webhooks.
             let known = sources.configured.get(name).cloned();
             let current = |compiled: &Arc<Configuration>| compiled.entries == entries;
             if let Some(compiled) = known.filter(current).or(compiled.take().filter(current)) {
                 sources.configured.insert(name.to_owned(), compiled);
                 return self.publish(&sources);
             }
-            // Other writes go on while the webhooks are compiled. They may have changed by then.
+            // Other writes go on while the webhooks are compiled, and may have changed them.
             drop(sources);
             compiled = Some(Arc::new(Configuration::compile(
                 name,

@@ -15,7 +15,7 @@ fn names(hooks: &Hooks) -> Vec<String> {
     hooks.iter().map(|hook| hook.name.clone()).collect()
 }
 
-/// A registration of another webhook, and a write that reads the current ones, do not wait.
+/// Neither another registration nor a write waits while match conditions compile.
 ///
 /// Proves admission/bounds.
 #[test]
@@ -30,14 +30,15 @@ fn match_conditions_compile_outside_of_the_lock() {
         reads += 1;
         Some(entries(&["a.example.com"]))
     });
-    // Read once to compile, and again to check that what was compiled is still stored.
+    // Read once to compile, and again to check that the compiled configuration is still the stored
+    // one.
     assert_eq!(reads, 2);
     assert_eq!(names(&hooks), ["a.example.com"]);
 }
 
 /// Proves admission/bounds.
 #[test]
-fn webhooks_that_changed_while_compiled_are_compiled_again() {
+fn webhooks_changed_while_compiling_are_recompiled() {
     let hooks = Hooks::new(false);
     let mut states = [&["a.example.com"][..], &["b.example.com", "c.example.com"]].into_iter();
     let mut last = None;
@@ -51,9 +52,9 @@ fn webhooks_that_changed_while_compiled_are_compiled_again() {
     assert!(hooks.is_empty());
 }
 
-/// The limit of concurrent calls survives, because it belongs to the compiled webhook.
+/// The limit on concurrent calls survives, because it belongs to the compiled webhook.
 #[test]
-fn a_change_of_the_metadata_keeps_the_compiled_webhooks() {
+fn metadata_change_does_not_recompile_webhooks() {
     let hooks = Hooks::new(false);
     let stored = || Some(entries(&["a.example.com"]));
     hooks.replace("c", stored);

@@ -15,7 +15,7 @@ use crate::{
     store::{Object, key_of},
 };
 
-/// One of the four kinds.
+/// One of the four kinds of policies and bindings.
 #[derive(Debug)]
 pub(super) struct AdmissionPolicies {
     mutating: bool,
@@ -44,7 +44,7 @@ impl Kind for AdmissionPolicies {
         object: &Tree,
         stored: Option<&Tree>,
     ) -> Result<(), ApiError> {
-        // A write of the status keeps the stored spec.
+        // A write to the status leaves the stored spec unchanged.
         if write.part != Part::Main {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Kind for AdmissionPolicies {
     }
 }
 
-/// Returns the group and plural of parameters, as far as they can be resolved.
+/// Returns the group and plural of parameters, if they can be resolved.
 fn resolved(api: &Api, param_kind: &Value) -> (String, String) {
     let text = |field: &str| param_kind[field].as_str().unwrap_or_default();
     let of = text("apiVersion");
@@ -88,7 +88,7 @@ fn resolved(api: &Api, param_kind: &Value) -> (String, String) {
     (group.to_owned(), plural.to_owned())
 }
 
-/// Shows a user as kube-apiserver's messages do.
+/// Formats a user as in kube-apiserver's messages.
 fn shown(user: &User) -> String {
     format!(
         "&{{{} {} [{}] map[]}}",

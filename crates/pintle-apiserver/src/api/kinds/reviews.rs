@@ -1,4 +1,4 @@
-//! Reviews: questions about users, tokens and access that are answered and never stored.
+//! Access and token reviews: answered on create, never stored.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ impl Api {
                 if namespace.is_empty() {
                     return Err(ApiError::bad_request("no namespace on request"));
                 }
-                // Upstream does not repeat the question.
+                // Upstream does not echo the request's spec.
                 review.insert("metadata".into(), json!({}));
                 review.insert("spec".into(), json!({}));
                 self.rules_of(&call.user, namespace)
@@ -200,8 +200,8 @@ fn access(spec: &Value) -> Access<'_> {
     }
 }
 
-/// Validates an access review: it must name one resource or path, and a subject, in the namespace
-/// of the request.
+/// Validates an access review: it must name a subject and either a resource or a path, and agree
+/// with the namespace of the request.
 fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
     let resource = &call.target.resource;
     let spec = review.get("spec").unwrap_or(&Value::Null);
@@ -296,7 +296,7 @@ fn check_selector(selector: &Value, which: &str, is_label: bool, errors: &mut Ve
                 let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
                 errors.push(FieldError::forbidden(format!("{at}.values"), why));
             }
-            // Newer clients may know more operators.
+            // Newer clients may send operators that this server does not know.
             _ => {}
         }
         if is_label {

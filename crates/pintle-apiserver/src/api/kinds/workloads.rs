@@ -28,12 +28,12 @@ impl Kind for DaemonSets {
         set_template_generation(object, 1);
     }
 
-    /// Sets it again, in case admission changed it.
+    /// Sets it again, in case admission has changed it.
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
         set_template_generation(object, 1);
     }
 
-    /// Counts changes of the template. No user can change the count.
+    /// Maintains the count of template changes, which users cannot set.
     fn prepare_update(&self, _part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
         let template = |object: &Tree| {
             object
@@ -46,7 +46,7 @@ impl Kind for DaemonSets {
     }
 }
 
-/// The count of changes of the template, which older versions kept in the spec.
+/// Returns the count of template changes, which older versions kept in the spec.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn template_generation(object: &Tree) -> i64 {
@@ -68,7 +68,7 @@ fn set_template_generation(object: &mut Tree, generation: i64) {
 pub(super) struct Deployments;
 
 impl Kind for Deployments {
-    /// Keeps the labels: an update of the status does not change them.
+    /// A status update does not change labels.
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
         if part != Part::Status {
             return;

@@ -261,7 +261,7 @@ impl Filter {
 const FRAME: usize = 160;
 
 fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object, columns: bool) {
-    // Once, instead of once per part.
+    // Done once, instead of once for each part.
     out.reserve(object.content.len() + FRAME);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.name().as_bytes());

@@ -96,7 +96,7 @@ impl Api {
         })
     }
 
-    /// Runs the reserve phase on an object that is stored next.
+    /// Runs the reserve phase on an object that is about to be stored.
     pub(super) async fn reserve(
         &self,
         write: &Attributes<'_>,
@@ -118,7 +118,7 @@ impl Api {
         self.admission.reserve(self, &request, &shown).await
     }
 
-    /// Runs both phases on a delete. `name` is that of the path.
+    /// Runs both phases on a delete. `name` is the one in the path.
     pub(super) async fn admit_delete(
         &self,
         write: &Attributes<'_>,
@@ -215,7 +215,7 @@ fn managers(object: &Tree) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Restores the field managers if a plugin left some that cannot be decoded, and returns why.
+/// Restores the field managers if a plugin broke them, and returns why they cannot be decoded.
 fn keep_valid_managers(object: &mut Tree, before: Option<Value>) -> Option<String> {
     let now = managers(object);
     if now == before.as_ref() {
@@ -251,7 +251,8 @@ fn manager_problem(index: usize, entry: &Value) -> Option<String> {
     })
 }
 
-/// Returns the name of the object: that of the path, or for a create that of the object.
+/// Returns the name of the object: for a create the one in the object, otherwise the one in the
+/// path.
 fn name_of(write: &Attributes<'_>, object: &Tree) -> String {
     let name = match write.operation {
         Operation::Create => meta::text(object, "name"),

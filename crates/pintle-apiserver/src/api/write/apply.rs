@@ -57,7 +57,7 @@ impl Api {
             let write = call.update_of(Part::of(sub), options, Managers::Keep);
             let changed = self.change(&write, &mut applied).await;
             if let Some(pending) = pending {
-                // Nothing was written yet.
+                // Nothing has been written yet.
                 self.convert_pending(resource, pending, &mut conversions)
                     .await;
                 tries += 1;
@@ -78,7 +78,7 @@ impl Api {
         options: &WriteOptions,
         config: &Value,
     ) -> Result<Written, ApiError> {
-        // There are no managers, and so nothing to convert.
+        // There are no managers, so nothing needs converting.
         let applied = self.apply_config(call, options, None, config, &Conversions::default())?;
         let mut tree = call.stored_form(applied, options)?;
         if call.target.resource.namespaced && meta::text(&tree, "namespace").is_empty() {

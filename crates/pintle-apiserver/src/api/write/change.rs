@@ -97,7 +97,8 @@ impl Api {
             let reserved = self.reserves(write, Some(old)).then(|| new.clone());
             let content = self.encode_stored(resource, new).await?;
             if let Some(reserved) = reserved {
-                // A write that lost a race meanwhile would be charged once per try.
+                // Charged only now: otherwise a write that loses a race would be charged once per
+                // try.
                 let latest = self.store.get(collection, &key);
                 if latest.is_none_or(|latest| latest.revision != current.revision) {
                     continue;
@@ -156,8 +157,8 @@ impl Api {
     }
 }
 
-/// Applies the defaults of the stored version to an object that was written in another one, as a
-/// typed server does when it reads back a stored object.
+/// Applies the defaults of the stored version to an object that was written in another version, as
+/// a typed server does when it reads back a stored object.
 fn apply_stored_defaults(resource: &Resource, object: &mut Tree) {
     if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
         with_value(object, |value| defaults::apply(value, ty));

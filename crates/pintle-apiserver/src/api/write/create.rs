@@ -17,7 +17,7 @@ use crate::{
     store::{Change, Expect, key_of},
 };
 
-/// How many generated names are tried.
+/// How many generated names are tried before giving up.
 const NAME_TRIES: usize = 8;
 /// The maximum length of the prefix of a generated name.
 const MAX_PREFIX: usize = 58;
@@ -52,7 +52,7 @@ impl Api {
             managers: Managers::Record,
             projection: None,
         };
-        // Only admission waits, and writes without a user skip it.
+        // Only admission awaits anything, and writes without a user skip it.
         let created = self.create_object(&write, object).now_or_never();
         created.unwrap_or_else(|| Err(ApiError::internal("create has to wait for admission")))
     }

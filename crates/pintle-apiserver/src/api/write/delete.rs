@@ -74,7 +74,7 @@ impl Api {
         let mut items = Vec::new();
         for object in found.items {
             match self.delete_object(call, &object.key, &options).await {
-                // The response holds the objects as they were listed.
+                // The response shows the objects as they were listed.
                 Ok(_) => items.push(object),
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
@@ -275,7 +275,7 @@ enum Grace {
     Pending,
 }
 
-/// Returns how Kubernetes treats the grace period, whatever stands in for the kubelet here.
+/// Returns how Kubernetes treats the grace period, regardless of what simulates the kubelet here.
 fn grace_of(resource: &Resource, object: &Tree, options: &DeleteOptions) -> Grace {
     if !resource.hooks.keeps_deletion_mark() {
         return Grace::None;

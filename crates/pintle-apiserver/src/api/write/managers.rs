@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Api {
-    /// Records that the writer manages the fields it sets; `live` is the stored object. For kinds
-    /// whose versions no webhook converts.
+    /// Records that the writer manages the fields it sets; `live` is the stored object. Only for
+    /// kinds without a conversion webhook.
     pub(crate) fn record_manager(
         &self,
         resource: &Resource,
@@ -37,7 +37,7 @@ impl Api {
         }
     }
 
-    /// Like [`record_manager`](Self::record_manager), for every kind.
+    /// Like [`record_manager`](Self::record_manager), but for any kind.
     pub(super) async fn record_write(
         &self,
         write: &Attributes<'_>,
@@ -73,7 +73,7 @@ impl Api {
         }
     }
 
-    /// Makes a conversion that comparing managed fields needs.
+    /// Performs a conversion that comparing managed fields requires.
     pub(super) async fn convert_pending(
         &self,
         resource: &Resource,

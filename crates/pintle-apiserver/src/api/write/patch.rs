@@ -123,7 +123,7 @@ fn body(
 }
 
 impl Patch {
-    /// Returns the part of a patch that the error shows if it made the object undecodable.
+    /// Returns the part of a patch to show in the error if it made the object undecodable.
     fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Strategic(patch, _) => patch::go_text(patch),

@@ -37,7 +37,7 @@ impl Api {
             Generation::None | Generation::CountedLater => {}
         }
         match (&resource.custom, resource.stored_ty) {
-            // An object whose defaults are too large is too large to be stored.
+            // An object with defaults this large is too large to be stored anyway.
             (Some(custom), _) => with_value(object, |value| _ = custom.schema.default(value)),
             (None, Some(ty)) => prepare_builtin(resource, object, ty, &now),
             (None, None) => resource.hooks.prepare_create(object, &now),
@@ -240,7 +240,7 @@ fn restore_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings
     if deleting || metadata.get("deletionTimestamp").is_none_or(Value::is_null) {
         restore(metadata, old, "deletionTimestamp");
     }
-    // Validation rejects another value.
+    // Validation rejects any other value.
     if metadata
         .get("deletionGracePeriodSeconds")
         .is_none_or(Value::is_null)

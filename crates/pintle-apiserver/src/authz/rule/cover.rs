@@ -13,14 +13,14 @@ impl Effort {
         Self(Cell::new(limit))
     }
 
-    /// Counts one comparison. Returns false if it is one too many.
+    /// Counts one comparison. Returns false if it exceeds the limit.
     fn spend(&self) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// Returns true if the limit was reached. What was compared after that counts for nothing.
+    /// Returns true if the limit was reached. Comparisons after that are meaningless.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.0.get() == 0
     }

@@ -133,7 +133,7 @@ impl Rule {
         parts
     }
 
-    /// Returns the rule as a rules review shows a resource rule.
+    /// Returns the rule as an entry of `resourceRules` in a rules review.
     pub(crate) fn resource_info(&self) -> Value {
         let mut info = json!({"verbs": self.verbs});
         for (name, list) in [

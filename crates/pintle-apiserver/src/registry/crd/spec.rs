@@ -73,7 +73,7 @@ pub(super) fn common<'a>(
     placed.map(|(place, _, value)| (place, value)).collect()
 }
 
-/// Like [`common`], with the index of the version, unless all versions have the same.
+/// Like [`common`], with the index of the version unless all versions have the same value.
 pub(super) fn common_of<'a>(
     definition: &'a Definition,
     field: &str,

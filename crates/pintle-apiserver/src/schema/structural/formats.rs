@@ -68,7 +68,7 @@ fn plain(format: &str) -> String {
 
 macro_rules! pattern {
     ($name:ident, $pattern:expr) => {
-        // These patterns are constants that compile; one that did not would match nothing.
+        // The patterns are constants and known to compile; one that did not would match nothing.
         static $name: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($pattern).ok());
     };
 }

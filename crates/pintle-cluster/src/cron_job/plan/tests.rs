@@ -65,7 +65,7 @@ fn reasons(plan: &Plan) -> Vec<&str> {
 
 /// Proves cronjob/schedule.
 #[test]
-fn due_job_is_started_and_the_next_awaited() {
+fn due_job_is_started_and_the_next_one_scheduled() {
     let tick = cron(&json!({}), &json!({}));
     let early = look(&tick, &[], 60);
     assert_eq!(started_at(&early), None);
@@ -169,7 +169,7 @@ fn invalid_specs_are_reported() {
 
 /// Proves cronjob/concurrency.
 #[test]
-fn concurrency_policy_decides_about_active_jobs() {
+fn concurrency_policy_applies_to_active_jobs() {
     for (policy, starts, replaces) in [
         ("Allow", true, false),
         ("Forbid", false, false),
@@ -192,7 +192,7 @@ fn concurrency_policy_decides_about_active_jobs() {
 
 /// Proves cronjob/history.
 #[test]
-fn finished_jobs_leave_the_status_and_the_oldest_are_deleted() {
+fn finished_jobs_are_forgotten_and_the_oldest_deleted() {
     let status = json!({
         "active": active(&["c", "gone"]), "lastScheduleTime": at(300).to_string(),
     });

@@ -49,7 +49,7 @@ fn fields_are_lists_of_ranges_and_steps() {
         utc("0 12 * * mon-Tue", 2),
         ["01-05 12:00:00", "01-06 12:00:00"]
     );
-    // Restricting both days means either one.
+    // If both day fields are restricted, either one may match.
     assert_eq!(
         utc("0 0 10 * 0", 3),
         ["01-04 00:00:00", "01-10 00:00:00", "01-11 00:00:00"]

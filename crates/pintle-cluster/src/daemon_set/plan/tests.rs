@@ -113,7 +113,7 @@ impl World {
         (plan.create, plan.delete.iter().map(name).collect())
     }
 
-    /// Plans with these Pods instead.
+    /// Plans with these Pods instead of the current ones.
     fn with(&mut self, pods: impl IntoIterator<Item = Arc<Pod>>) -> (Vec<String>, Vec<String>) {
         self.pods = pods.into_iter().collect();
         self.steps()
@@ -206,7 +206,7 @@ fn rolling_update_keeps_within_max_unavailable() {
     assert_eq!(world.with(pending), steps(&[], &[]));
     let next = [pod("a", "new", Ready), b, c];
     assert_eq!(world.with(next), steps(&[], &["b-old"]));
-    // An old Pod that is not available costs nothing.
+    // Replacing an old Pod that is unavailable anyway does not count against the limit.
     let broken = [old[0].clone(), old[1].clone(), pod("c", "old", Pending)];
     assert_eq!(world.with(broken), steps(&[], &["c-old"]));
 

@@ -46,7 +46,7 @@ proptest! {
 }
 
 #[test]
-fn huge_percentages_are_no_overflow() {
+fn huge_percentages_do_not_overflow() {
     let huge = IntOrString::String("9223372036854775807%".to_owned());
     assert_eq!(resolve(Some(&huge), 2, Round::Up), i32::MAX);
 }

@@ -30,7 +30,7 @@ fn delay_doubles_with_each_failure_since_the_last_success() {
     assert_eq!(delays, [10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(backoff.remaining(at(590)).as_secs(), 10);
     assert_eq!(backoff.remaining(at(600)), Duration::ZERO);
-    // A failure after a success counts as the first one, one before it not at all.
+    // A failure after a success counts as the first one, and a failure before it does not count.
     let (before, success, after) = (finished(1), finished(2), finished(3));
     let mixed = backoff.with(&[&success], &[&after, &before]);
     assert_eq!(mixed.remaining(at(3)).as_secs(), 10);

@@ -371,7 +371,7 @@ fn containers_that_cannot_start_say_why_once() {
         );
         assert_eq!(state::phase(&pod), "Pending");
         assert_eq!(advance_as(&mut pod, &behavior, pace(1, 0), 50), Step::None);
-        // The image appears.
+        // The image becomes available.
         advance(&mut pod, pace(1, 0), 60);
         assert!(state::is_ready(&pod));
         assert_eq!(container(&pod).restart_count, 0);

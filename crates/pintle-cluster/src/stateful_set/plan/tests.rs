@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A set with three members at most, and what the planner observes of it.
+/// A set with up to three members, and what the planner observes of it.
 struct World {
     set: StatefulSet,
     pods: Vec<Arc<Pod>>,
@@ -274,7 +274,7 @@ fn min_ready_seconds_delay_the_next_pod() {
 }
 
 #[test]
-fn set_under_deletion_only_counts() {
+fn set_being_deleted_only_updates_its_status() {
     let mut world = World::new(json!({}), [pod(0, "new", Ready)]);
     world.set.metadata.deletion_timestamp = Some(meta::time(now()));
     assert_eq!(world.steps(), [""; 0]);
@@ -328,7 +328,7 @@ fn claims_have_owners_by_retention_policy() {
 }
 
 #[test]
-fn condemned_pod_owns_its_claim_before_it_goes() {
+fn condemned_pod_owns_its_claim_before_deletion() {
     let mut world = World::new(with_claims(0, "Delete", "Delete"), [pod(0, "new", Ready)]);
     let set_owner = Some(("StatefulSet", "db", "set"));
     world.claims = [("data-db-0".into(), claim(0, set_owner))].into();
@@ -362,13 +362,13 @@ fn foreign_controller_of_a_claim_is_respected() {
 }
 
 #[test]
-fn pending_pod_gets_a_lost_claim_again() {
+fn lost_claim_of_a_pending_pod_is_recreated() {
     let world = World::new(with_claims(1, "Retain", "Retain"), [pod(0, "new", Pending)]);
     assert_eq!(world.steps(), ["create 1 claims"]);
 }
 
 #[test]
-fn existing_claims_of_new_and_pending_pods_get_their_owner() {
+fn existing_claims_of_new_and_pending_pods_are_owned() {
     let mut world = World::new(with_claims(1, "Retain", "Delete"), []);
     world.claims = [("data-db-0".into(), claim(0, None))].into();
     let owned = "own data-db-0 by [\"db\"]";

@@ -110,7 +110,7 @@ fn user_goes_on_only_while_there_are_steps() {
 }
 
 #[test]
-fn reading_the_past_takes_a_list_that_allows_it() {
+fn time_travel_needs_a_list_of_any_version() {
     let mut trace = reference();
     assert_eq!(time_travel(&trace, Pace::Paced, &Context::default()), []);
     trace.requests[0].target.any_version = true;

@@ -49,7 +49,7 @@ fn invalid_variables_are_errors_that_name_them() {
 }
 
 #[test]
-fn valid_and_empty_variables_are_no_errors() {
+fn valid_and_empty_variables_are_accepted() {
     let valid = [
         ("PINTLE_TRIALS_BUDGET", "10m"),
         ("PINTLE_TRIALS_JOBS", "3"),

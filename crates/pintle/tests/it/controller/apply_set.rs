@@ -96,7 +96,7 @@ type Outcome = Result<(Vec<String>, Vec<String>), ApplySetError>;
 
 type Results = Arc<Mutex<Vec<Outcome>>>;
 
-/// A controller that keeps the children that annotations of an account name.
+/// A controller whose children are listed in annotations of a ServiceAccount.
 struct Fixture {
     server: ApiServer,
     world: World,
@@ -157,7 +157,7 @@ impl Fixture {
         Api::namespaced(self.server.client(), "default")
     }
 
-    /// Returns the names of the children that exist, and of others of their kinds.
+    /// Returns the names of all ConfigMaps and Secrets, including those that are not children.
     async fn existing(&self) -> Vec<String> {
         let maps = self
             .world
@@ -222,7 +222,8 @@ async fn reconcile(
 async fn set_is_created_updated_and_pruned() {
     let fixture = Fixture::new().await;
     let account = fixture.world.accounts().get("a").await.unwrap();
-    // Controlled by the account, but not part of the set; and part of the set of another owner.
+    // `other` is controlled by the account but not part of the set; `stranger` is part of another
+    // owner's set.
     let other = fixture
         .world
         .map("other", [controlled_by("v1", &account)])
@@ -387,7 +388,7 @@ async fn changed_object_is_not_pruned_unseen() {
     fixture.ask(&["m1"], &[]).await;
     sleep(Duration::from_secs(60)).await;
     fixture.take();
-    // Transferred to another owner, which the cache does not show yet.
+    // The object moves to another owner, which the cache does not show yet.
     let orphan = json!({"metadata": {"ownerReferences": null}});
     patch(&fixture.world.maps(), "m1", orphan).await;
     fixture.ask(&[], &[]).await;

@@ -39,7 +39,7 @@ async fn change_enqueues_the_owner_by_group_and_kind() {
     world.settle().await;
     assert!(world.seen.take().is_empty());
 
-    // After a change of owner, the former one is enqueued too.
+    // When the owner changes, the previous one is enqueued too.
     let moved = json!({"metadata": {"ownerReferences": [controlled_by("v1", &b)]}});
     patch(&world.maps(), "ours", moved).await;
     world.settle().await;
@@ -182,7 +182,7 @@ async fn predicates_combine_and_select_by_label() {
         world.account(name).await;
     }
     let ours = || Predicate::labels_match("team=ours".parse().unwrap());
-    // Ours, or with a changed annotation; and not a resync.
+    // Has our label or a changed annotation, and is not a resync.
     let interesting = ours()
         .or((!ours()).and(Predicate::annotations_changed()))
         .and(Predicate::resource_version_changed());
@@ -242,8 +242,8 @@ async fn panicking_predicate_or_mapper_loses_no_other_key() {
     assert_eq!(world.seen.take(), ["a"]);
 }
 
-/// Creates an object `after` some time, while fifty others are reconciled for a second each. The new
-/// one overtakes them.
+/// Creates an object `after` this time, while fifty others are reconciled for a second each, and
+/// expects it to overtake them.
 async fn assert_overtakes(world: World, after: Duration) {
     for number in 0..50 {
         world.account(&format!("bulk-{number:02}")).await;
@@ -331,7 +331,8 @@ async fn change_enqueues_the_objects_that_name_it() {
     world.settle().await;
     world.seen.take();
 
-    // A namespaced object is named only within its namespace, a cluster-scoped one everywhere.
+    // A namespaced object can be referred to only within its namespace, a cluster-scoped one from
+    // everywhere.
     patch(&world.maps(), "shared", json!({"data": {"k": "v"}})).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"]);

@@ -116,7 +116,7 @@ fn named(names: &[&str]) -> String {
     format!("{what} {}", joined(names))
 }
 
-/// Formats what sets a field wrongly: `pod and container "a"`.
+/// Formats who sets a field to a forbidden value: `pod and container "a"`.
 fn setters(pod: bool, containers: &[&str]) -> Option<String> {
     let pod = pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| named(containers));
@@ -171,7 +171,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Violation> {
     ))
 }
 
-/// Returns the containers that add other capabilities than `allowed`, and these capabilities.
+/// Returns the containers that add capabilities outside `allowed`, and those capabilities.
 fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str>) {
     let mut other = BTreeSet::new();
     let bad = bad_containers(pod, |container| {
@@ -381,7 +381,7 @@ pub(super) fn se_linux_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violat
     ))
 }
 
-/// The check of versions before v1.19, which had annotations instead of fields.
+/// The check for versions before v1.19, which used annotations instead of fields.
 pub(super) fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     let of_pod = "seccomp.security.alpha.kubernetes.io/pod".to_owned();
     let of_containers = containers(pod)
@@ -407,7 +407,7 @@ pub(super) fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     ))
 }
 
-/// The type of a seccomp profile: none, allowed or not.
+/// Returns the type of a seccomp profile: `None` if unset, an error if forbidden.
 fn seccomp_type(of: &Value) -> Option<Result<(), &str>> {
     let profile = &of["securityContext"]["seccompProfile"];
     if profile.is_null() {

@@ -1,4 +1,4 @@
-//! What a `CertificateSigningRequest` must look like. Messages are upstream's.
+//! Validates `CertificateSigningRequest`s, with upstream's messages.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// A signer of the first version of the API, which nothing may request any more.
+/// A signer of the API's first version, which can no longer be requested.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const MIN_EXPIRATION: i64 = 600;
 const MAX_DOMAIN: usize = 253;
@@ -133,7 +133,7 @@ fn check_signer(signer: &str, errors: &mut Errors) {
     }
 }
 
-/// Checks the conditions. What the stored request already violates is tolerated.
+/// Checks the conditions. Violations that the stored request already has are tolerated.
 pub(super) fn check_conditions(request: &Tree, stored: Option<&Tree>, errors: &mut Errors) {
     let before = stored.map_or(&[][..], conditions);
     let kind = |condition: &Value| condition["type"].as_str().unwrap_or_default().to_owned();

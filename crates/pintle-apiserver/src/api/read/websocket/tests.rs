@@ -66,7 +66,8 @@ async fn data_frames_are_skipped() {
 #[tokio::test]
 async fn invalid_handshakes_are_refused() {
     for bad in [
-        // Not masked, a reserved bit, an unknown opcode, a control frame that is cut or too long.
+        // Not masked, a reserved bit, an unknown opcode, a control frame that is fragmented or too
+        // long.
         frame(PING, b"x"),
         [&[0xc9][..], &masked(PING, b"x")[1..]].concat(),
         masked(0x3, b"x"),
@@ -136,7 +137,7 @@ async fn disconnect_releases_the_watch() {
 #[tokio::test(start_paused = true)]
 async fn stalled_client_does_not_block_shutdown() {
     let client = client(stream::repeat(Bytes::from("{}\n")));
-    // The connection takes no more.
+    // The connection accepts no more bytes.
     tokio::time::sleep(Duration::from_secs(1)).await;
     client.closing.cancel();
     client.server.await.unwrap();

@@ -71,7 +71,8 @@ fn ingress(fields: &Fields<'_>) -> Vec<Value> {
 /// The maximum number of hosts in a cell.
 const SHOWN_HOSTS: usize = 3;
 
-/// Returns the hosts of the rules. Rules after the third host are counted, with a host or without.
+/// Returns the hosts of the rules. Rules after the third host are only counted, even those without
+/// a host.
 fn hosts(rules: &[Value]) -> String {
     let mut shown: Vec<&str> = Vec::new();
     let mut more = false;

@@ -182,7 +182,8 @@ impl<'a> Correlation<'a> {
     }
 
     fn field(self, name: &str, new: &'a Value) -> Self {
-        // The type of an object is the same in both forms, so it says nothing.
+        // The type of an object is the same in both forms, so an unchanged type is no reason to
+        // tolerate an error.
         if self.parent.is_none() && matches!(name, "apiVersion" | "kind") {
             return Self::default();
         }

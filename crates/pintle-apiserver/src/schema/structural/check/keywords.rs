@@ -274,7 +274,8 @@ fn map_keys(
     keys_at: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    // Each of these errors repeats all keys, as upstream. Many keys get fewer errors.
+    // As upstream, each of these errors lists all keys, so their number is reduced if there are
+    // many keys.
     const MOST_KEYS: usize = 100_000;
     let before = errors.len();
     let below = items_at.child("properties");

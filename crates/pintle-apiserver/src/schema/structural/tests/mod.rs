@@ -153,7 +153,7 @@ fn valid_values_are_accepted() {
             json!({"a": []}),
         ),
         (json!({"type": "integer", "enum": [1, 2]}), json!(2)),
-        // Upstream cuts off the fraction before it compares.
+        // Upstream truncates the fraction before it compares.
         (json!({"type": "number", "enum": [1, 2]}), json!(2.5)),
     ];
     for (spec, value) in cases {

@@ -174,7 +174,7 @@ fn unchanged_values_do_not_excuse_transition_rules() {
     );
 }
 
-/// The type of an object never changes, so that an unchanged one says nothing about its rules.
+/// The type of an object never changes, so it does not excuse a violated rule.
 ///
 /// Proves crd/ratcheting.
 #[test]

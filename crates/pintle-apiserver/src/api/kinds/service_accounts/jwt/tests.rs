@@ -36,7 +36,7 @@ fn invalid_signature_is_refused() {
             assert_eq!(found, Err(Foreign::Unknown), "{end}");
         }
     }
-    // These are base64: the second with bits that nothing needs.
+    // These are base64, but the second has unused bits set.
     for end in ["AAAA", "x"] {
         let changed = format!("{token}{end}");
         let found = key.claims(&changed, "us");

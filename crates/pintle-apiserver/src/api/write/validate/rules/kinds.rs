@@ -304,8 +304,8 @@ pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
         let annotation = claim["metadata"]["annotations"][LEGACY].as_str();
         annotation.map(str::to_owned)
     };
-    // A claim without a class may get one, for example when a default class appears, but not another
-    // one than its annotation names. The annotation may go when the field says the same.
+    // A claim without a class may get one, for example when a default class appears, but only the
+    // one in its annotation if it has that. The annotation may go when the field says the same.
     let gets_class = class(old).is_none()
         && class(new).is_some()
         && (legacy(old).is_none() || legacy(old) == class(new));
@@ -340,7 +340,7 @@ pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
     let storage = |list: &Value| amounts(list).get("storage").cloned();
     let requested = |claim: &Value| storage(&claim["spec"]["resources"]["requests"]);
-    // A request may shrink again after an expansion that failed, but not below what there is.
+    // After a failed expansion, a request may shrink again, but not below the actual capacity.
     if requested(new) < requested(old) && requested(new) <= storage(&old["status"]["capacity"]) {
         let why = "field can not be less than status.capacity";
         errors.push(FieldError::forbidden(
