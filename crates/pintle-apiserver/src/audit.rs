@@ -124,7 +124,7 @@ impl Record {
     }
 }
 
-/// Returns the observer of the server, if there is one.
+/// The observer of the server, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Auditor(Option<Arc<dyn Fn(AuditEvent) + Send + Sync>>);
 

@@ -127,7 +127,7 @@ async fn every_plugin_admits_before_any_validates() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_want_the_write_is_skipped() {
+async fn uninterested_plugin_is_skipped() {
     let (calls, ..) = run(|calls| {
         let idle = Probe {
             wants: false,
@@ -163,7 +163,7 @@ async fn reinvocation_repeats_the_admit_phase_once() {
 }
 
 #[tokio::test]
-async fn the_first_error_ends_the_chain() {
+async fn first_error_ends_the_chain() {
     let (calls, _, error) = run(|calls| {
         let failing = Probe {
             fails: true,

@@ -8,12 +8,12 @@ pub(crate) const LIST_COST: u64 = 10;
 pub(crate) const MAP_COST: u64 = 30;
 pub(crate) const STRUCT_COST: u64 = 40;
 
-/// A range: what something costs, or how large it is, at least and at most.
+/// A range of costs or sizes: a minimum and a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// At least.
+    /// The minimum.
     pub min: u64,
-    /// At most.
+    /// The maximum.
     pub max: u64,
 }
 

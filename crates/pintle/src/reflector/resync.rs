@@ -11,7 +11,7 @@ pub(super) struct Resync {
 }
 
 impl Resync {
-    /// Returns a timer that does not run yet.
+    /// Returns a timer that has not started.
     pub(super) fn new(period: Duration) -> Self {
         Self {
             period,
@@ -19,7 +19,7 @@ impl Resync {
         }
     }
 
-    /// Starts the timer unless it runs.
+    /// Starts the timer unless it is running.
     pub(super) fn start(&mut self) {
         let period = self.period;
         self.timer.get_or_insert_with(|| Box::pin(sleep(period)));

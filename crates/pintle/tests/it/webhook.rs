@@ -61,7 +61,7 @@ fn map(name: &str, key: &str) -> ConfigMap {
     }
 }
 
-/// Creates a configuration of the kind for creates of config maps.
+/// Creates a webhook configuration of this kind that matches the creation of ConfigMaps.
 async fn configure(client: &Client, kind: &str, client_config: &Value) {
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
@@ -503,7 +503,7 @@ async fn probes_and_metrics_of_the_manager_cover_webhooks() {
         let shutdown = shutdown.clone();
         async move { manager.run_until(&shutdown).await }
     });
-    // The configuration that the authority belongs into does not exist yet.
+    // The configuration that the authority is injected into does not exist yet.
     let body = wait_for(probes, 503).await;
     assert!(body.contains("startup"), "{body}");
     assert_eq!(get(probes, "/healthz").await.unwrap().0, 200);

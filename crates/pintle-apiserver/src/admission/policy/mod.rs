@@ -84,7 +84,7 @@ impl Policies {
     }
 
     /// Waits until expressions of a policy may be evaluated. The permit must not be held across an
-    /// await, so that nobody waits for it longer than an evaluation takes.
+    /// await, so that no write waits for it longer than an evaluation takes.
     async fn stacks(&self, policy: &Policy) -> Option<SemaphorePermit<'_>> {
         if policy.variables.is_empty() {
             return None;

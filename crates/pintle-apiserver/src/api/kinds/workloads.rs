@@ -46,7 +46,7 @@ impl Kind for DaemonSets {
     }
 }
 
-/// Returns the count of template changes, which older versions kept in the spec.
+/// The annotation with the count of template changes, which older versions kept in the spec.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn template_generation(object: &Tree) -> i64 {

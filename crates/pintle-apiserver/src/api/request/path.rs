@@ -19,12 +19,12 @@ pub(crate) fn segments(decoded: &str) -> Vec<&str> {
     }
 }
 
-/// A verb that stands in front of the resource.
+/// A verb that precedes the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prefix {
     /// `/watch/`, deprecated: watches what follows.
     Watch,
-    /// `/proxy/`, which serves nothing any more.
+    /// `/proxy/`, which no longer serves anything.
     Proxy,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ResourcePath<'a> {
     pub(crate) plural: &'a str,
     pub(crate) name: &'a str,
     pub(crate) sub: &'a str,
-    /// More follows the subresource.
+    /// Whether more segments follow the subresource.
     pub(crate) continues: bool,
 }
 

@@ -71,8 +71,8 @@ async fn slow_webhook_times_out_and_blocks_no_other_request() {
     assert_eq!(others, Duration::ZERO);
 }
 
-/// A webhook that writes what it is called for would call itself forever. The limit of concurrent
-/// calls and the timeout end that.
+/// A webhook that writes an object it is called for would call itself forever, if it were not for
+/// the timeout and the limit on concurrent calls.
 ///
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
@@ -217,7 +217,7 @@ async fn webhook_is_cancelled_with_its_request() {
     assert_eq!(http.get(&format!("{CONFIG_MAPS}/a")).await.0, 404);
 }
 
-/// Two webhooks that write what the other one is called for.
+/// Two webhooks, each of which writes an object that the other one is called for.
 ///
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]

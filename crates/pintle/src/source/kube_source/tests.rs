@@ -46,7 +46,7 @@ fn whole(code: u16, body: impl Into<Bytes>) -> Answer {
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// A response that begins and then stalls.
+/// A response that starts and then stalls.
 fn hanging(beginning: &'static [u8]) -> Answer {
     let first = stream::iter([Ok(http_body::Frame::data(Bytes::from_static(beginning)))]);
     let body = StreamBody::new(first.chain(stream::pending())).boxed_unsync();
