@@ -74,7 +74,7 @@ fn send_all(service: &ApiService, method: &Method, path: &str, bodies: Vec<Bytes
 }
 
 fn new_pod(i: usize) -> Bytes {
-    // Every Pod of this namespace's first Deployment, under a name of its own.
+    // Every Pod of this namespace's first Deployment, under its own name.
     let name = format!("web-{i}");
     pods::pod(i % pods::GROUP, Some(&name), 0, Form::New).into()
 }

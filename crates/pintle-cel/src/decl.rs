@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::types::Type;
 
-/// The largest request that a server accepts, which bounds everything without a limit of its own.
+/// The largest request that a server accepts, which bounds every value without its own limit.
 const MAX_REQUEST: i64 = 3 * 1024 * 1024;
 
 /// What a schema declares: the type of values for expressions, and bounds on their size.

@@ -172,7 +172,7 @@ pub(crate) async fn supervise(
     }
 }
 
-/// Sends a signal after some time.
+/// Sends a signal after a delay.
 fn later(hub: &Arc<Hub>, delay: Duration, signal: Signal) {
     let signals = hub.signals.clone();
     tokio::task::spawn_local(async move {

@@ -378,9 +378,9 @@ impl Controller {
             match deployments.delete(name, &params).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => continue,
-                Err(error) => return Err(SyncError::api("deleting a former Deployment")(error)),
+                Err(error) => return Err(SyncError::api("deleting an old Deployment")(error)),
             }
-            self.did(&format!("deleted the former Deployment/{name}"));
+            self.did(&format!("deleted the old Deployment/{name}"));
             changed = true;
         }
         Ok(changed)

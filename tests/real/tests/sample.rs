@@ -48,7 +48,7 @@ async fn deployment_is_deleted_with_its_foo() {
 
 /// Proves sample/deployment.
 #[tokio::test]
-async fn renaming_the_deployment_deletes_the_former_one() {
+async fn renaming_the_deployment_deletes_the_old_one() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
@@ -72,7 +72,7 @@ async fn two_controllers_converge_and_go_idle() {
 
 /// Proves sample/retries.
 #[tokio::test]
-async fn conflicts_and_server_errors_only_delay() {
+async fn conflicts_and_server_errors_are_retried() {
     scenarios::faults(&scene().await).await;
 }
 

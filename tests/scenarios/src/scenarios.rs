@@ -153,7 +153,7 @@ pub async fn deleted_foo<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Foo that names another Deployment gets that one and loses the former.
+/// A Foo that names another Deployment gets that one and loses the old one.
 pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     scene
         .create_foo("a", json!({"deploymentName": "blue", "replicas": 1}))
@@ -164,7 +164,7 @@ pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     scene.patch::<Foo>("a", green).await;
     scene.deployment_with("green", 1).await;
     scene
-        .eventually("the former Deployment to go", async || {
+        .eventually("the old Deployment to be deleted", async || {
             scene.deployment("blue").await.is_none().then_some(())
         })
         .await;

@@ -10,10 +10,10 @@
 //!
 //! # Bounds
 //!
-//! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls, and
-//! each response a limit of bytes; idle connections are few. Waiting for a free call counts towards
-//! the deadline. Code in this process runs in a task of its own, so that a panic is an error and a
-//! webhook that calls itself cannot exhaust the stack. No lock is held during a call.
+//! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls,
+//! and each response a limit of bytes; idle connections are few. Waiting for a free call counts
+//! towards the deadline. Code in this process runs in its own task, so that a panic is an error and
+//! a webhook that calls itself cannot exhaust the stack. No lock is held during a call.
 
 mod client;
 mod config;

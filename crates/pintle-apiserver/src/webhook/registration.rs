@@ -248,7 +248,7 @@ impl fmt::Debug for HttpService {
 }
 
 impl HttpService {
-    /// Answers a request, in a task of its own.
+    /// Answers a request in its own task.
     pub(super) async fn call(&self, request: Request<Full<Bytes>>) -> Result<Answered, String> {
         let answered = AbortOnDropHandle::new(tokio::spawn((self.0)(request)));
         answered
@@ -278,9 +278,9 @@ impl Builder {
 impl ApiServer {
     /// Registers an admission webhook in this process until the returned guard is dropped.
     ///
-    /// The webhook runs in a task of its own, so this server must then be used within a tokio
-    /// runtime. A webhook that holds a client of this server keeps the server alive until the guard
-    /// is dropped.
+    /// The webhook runs in its own task, so this server must then be used within a tokio runtime. A
+    /// webhook that holds a client of this server keeps the server alive until the guard is
+    /// dropped.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ async fn empty_segments_match_no_route() {
         let (code, status) = admin.get(path).await;
         assert_eq!(code, 404, "{path}: {status}");
     }
-    // Without a resource there is none to name.
+    // The path names no resource, so the message shows an empty one.
     let nobody = http_as(&server, "nobody");
     let (_, status) = nobody.get("/api/v1//namespaces/default/pods/p").await;
     let why =

@@ -182,7 +182,7 @@ async fn conversion_changes_nothing_but_labels_and_annotations() {
     assert_eq!(metadata, expected);
     assert_eq!(shown["spec"], json!({"address": "x"}), "the schema prunes");
     drop(converter);
-    // What a conversion leaves out is gone.
+    // Labels and annotations that a conversion omits are gone.
     let _converter = convert(&server, |_, object| {
         object["metadata"].as_object_mut().unwrap().remove("labels");
     });
@@ -190,7 +190,7 @@ async fn conversion_changes_nothing_but_labels_and_annotations() {
     assert!(shown["metadata"]["labels"].is_null(), "{shown}");
 }
 
-/// Lets the CRD call `respond`, which gets the review.
+/// Makes the CRD's webhook call `respond` with the review.
 fn route(server: &ApiServer, respond: impl Fn(Value) -> Value + Clone + Send + Sync + 'static) {
     let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
         let respond = respond.clone();
@@ -363,7 +363,7 @@ async fn slow_converter_times_out_and_stalls_nothing_else() {
         status["message"],
         format!("{WHAT} failed: context deadline exceeded")
     );
-    // No more than a fixed number of calls at once, whatever the number of readers.
+    // The number of concurrent calls is limited, no matter how many readers there are.
     calls.store(0, Ordering::SeqCst);
     let reads = (0..100).map(|_| http.get(&path));
     let codes = futures::future::join_all(reads).await;
@@ -403,7 +403,7 @@ async fn fields_that_the_storage_version_lacks_are_not_stored() {
     host["apiVersion"] = "example.com/v2".into();
     let (code, status) = http.post(V2, &host).await;
     assert_eq!(code, 201, "{status}");
-    // A field that the schema gets later was never there.
+    // The value is missing even after the schema gets the field.
     let mut definition = definition(&["v1"]);
     let versions = &mut definition["spec"]["versions"];
     versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] =

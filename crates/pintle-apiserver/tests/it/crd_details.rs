@@ -56,7 +56,7 @@ async fn unknown_formats_cause_warnings_once() {
     let warning = created.headers()["warning"].to_str().unwrap();
     assert_eq!(warning, r#"299 - "unrecognized format \"idn-hostname\"""#);
 
-    // It is known from then on.
+    // Later writes do not warn about it again.
     let path = format!("{DEFINITIONS}/foos.example.com");
     let (_, mut stored) = http.get(&path).await;
     stored["spec"]["names"]["shortNames"] = json!(["f"]);

@@ -1,4 +1,4 @@
-//! Quotas and limit ranges at their edges: updates, resizes, races and missing values.
+//! Edge cases of quotas and limit ranges: updates, resizes, races and missing values.
 
 use std::sync::{
     Arc, OnceLock,
@@ -278,7 +278,7 @@ async fn limit_range_concerns_new_containers_and_resizes() {
     let limits = json!([{"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "1"},
         "defaultRequest": {"cpu": "500m"}}]);
     created(&http, RANGES, &range(&limits)).await;
-    // Of this namespace only, and not of Pods that exist.
+    // The limits apply to this namespace only, and existing Pods are not checked again.
     let elsewhere = "/api/v1/namespaces/other/pods";
     created(&http, elsewhere, &pod_with("p", &cpu("2", "2"))).await;
     let label = json!({"metadata": {"labels": {"a": "b"}}});

@@ -1,4 +1,4 @@
-//! Rights at their edges: scopes, escalation and impersonation.
+//! Edge cases of permissions: scopes, escalation and impersonation.
 
 use crate::support::*;
 use http_body_util::{BodyExt, Full};
@@ -101,7 +101,7 @@ async fn escalate_can_be_limited_to_one_role() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn rights_in_one_namespace_grant_nothing_in_another() {
+async fn permissions_in_one_namespace_grant_nothing_in_another() {
     let server = server();
     let admin = http(&server);
     created(

@@ -20,7 +20,8 @@ use crate::support::{
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// Lets a configuration call `respond`, which gets the review, under a Service in this process.
+/// Stores a configuration whose webhook is `respond`, reached through a Service in this process. It
+/// receives the review.
 async fn serve(
     server: &ApiServer,
     kind: &str,

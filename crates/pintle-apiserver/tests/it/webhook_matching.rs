@@ -55,7 +55,7 @@ async fn ok(response: impl Future<Output = (u16, Value)>) -> Value {
     body
 }
 
-/// Makes one write of each sort.
+/// Makes one write of each kind.
 async fn write_everything(http: &Http) {
     let containers = json!([{"name": "c", "image": "x"}]);
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
@@ -199,12 +199,12 @@ async fn namespace_that_is_missing_cannot_be_selected() {
         &json!({"rules": rule(&["pods/exec"]),
             "namespaceSelector": {"matchLabels": {"team": "blue"}}}),
     );
-    // Nothing else looks for the namespace of a connect.
+    // Nothing else looks up the namespace of a connect.
     let exec = "/api/v1/namespaces/missing/pods/p/exec?command=ls";
     let (code, status) = http.post(exec, &json!({})).await;
     assert_eq!(code, 404);
     assert_eq!(status["message"], "namespaces \"missing\" not found");
-    // A webhook that does not want the connect need not know.
+    // A webhook that does not match the connect does not need the namespace.
     let attach = "/api/v1/namespaces/missing/pods/p/attach";
     let (_, status) = http.post(attach, &json!({})).await;
     assert_eq!(status["message"], "pods \"p\" not found");
@@ -288,8 +288,8 @@ async fn failing_condition_follows_the_failure_policy() {
     }
 }
 
-/// The number of keys for which a condition that nests three loops over them costs less than the
-/// limit of one condition, and four of them more than the limit of all.
+/// The number of keys for which one condition with three nested loops over them stays within its
+/// limit, but four such conditions exceed the limit of all conditions.
 const FITS: usize = 65;
 
 /// Proves admission/matching.

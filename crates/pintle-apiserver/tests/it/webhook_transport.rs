@@ -52,7 +52,7 @@ fn allow(_: String, asked: Value) -> http::Response<http_body_util::Full<bytes::
 async fn stale_connection_is_replaced() {
     let calls = AtomicUsize::new(0);
     let webhook = WebhookServer::start(&["127.0.0.1"], move |path, asked| {
-        // The second request arrives on a connection that the server gives up.
+        // The second request arrives on a connection that the server is closing.
         match calls.fetch_add(1, Ordering::SeqCst) {
             1 | 3 => hang_up(),
             _ => allow(path, asked),
@@ -65,7 +65,7 @@ async fn stale_connection_is_replaced() {
     assert_eq!(create(&http).await.0, 201);
     assert_eq!(create(&http).await.0, 201, "the call is repeated");
     assert_eq!(webhook.connections(), 2);
-    // On a new connection it is not.
+    // A call on a new connection is not repeated.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
@@ -95,7 +95,7 @@ async fn silent_webhook_over_https_times_out() {
     assert_eq!(create(&http).await, (500, expected));
 }
 
-/// A webhook cannot send the server, with the objects of its users, to another address.
+/// A webhook cannot redirect the server, and with it the objects of its users, to another address.
 ///
 /// Proves webhook-calls/errors.
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn service_resolves_to_its_endpoints_or_a_registered_address() {
         status["message"],
         "admission webhook \"svc.example.com\" denied the request without explanation"
     );
-    // What is registered comes first.
+    // A registered address takes precedence.
     let dead = WebhookTarget::Address("127.0.0.1:1".parse().unwrap());
     server.route_webhooks("default", "hook", dead);
     let (_, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -223,7 +223,8 @@ async fn webhooks_in_process_and_configured_ones_share_one_order() {
     let _first = local("a");
     let (code, created) = http.post(CONFIG_MAPS, &config_map("c")).await;
     assert_eq!(code, 201, "{created}");
-    // By the name of the configuration; a webhook in this process is one of its own.
+    // Ordered by the name of the configuration; a webhook in this process counts as a configuration
+    // of that name.
     assert_eq!(created["data"]["trace"], "amz");
 }
 

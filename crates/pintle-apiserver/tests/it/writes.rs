@@ -82,7 +82,7 @@ async fn annotating_a_deployment_bumps_its_generation() {
     let (_, labelled) = http.merge(&format!("{slices}/s"), &label).await;
     assert_eq!(generation(&labelled), Some(2));
 
-    // A PriorityClass stays at 1; a CSIDriver starts without one.
+    // The generation of a PriorityClass stays at 1; a CSIDriver starts without one.
     let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
     http.post(classes, &json!({"metadata": {"name": "p"}, "value": 1}))
         .await;

@@ -71,7 +71,7 @@ async fn roles_of_a_crd_extend_the_default_roles() {
         let mut rules = role.rules.into_iter().flatten();
         rules.any(|rule| rule.resources == Some(vec!["foos".to_owned()]))
     };
-    // A view is part of an edit, which is part of an admin.
+    // `edit` includes `view`, and `admin` includes `edit`.
     for role in ["view", "edit", "admin"] {
         wait_for(role, async || has_foos(role).await.then_some(())).await;
     }

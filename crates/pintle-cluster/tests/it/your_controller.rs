@@ -46,7 +46,7 @@ async fn controller_labels_every_node() {
 /// Proves cluster/your-controller.
 #[tokio::test(start_paused = true)]
 async fn pods_become_ready_in_virtual_time_by_default() {
-    // Longer than the test takes, so that the system clock would not do.
+    // Longer than the test takes, so a cluster on the system clock would fail it.
     let delay = Duration::from_mins(10);
     let cluster = Cluster::builder().pod_ready_after(delay).start().await;
     let pods = Api::<Pod>::default_namespaced(cluster.client());

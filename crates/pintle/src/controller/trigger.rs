@@ -1,7 +1,7 @@
 //! From events to keys: which keys a change enqueues.
 //!
 //! A handler per watched kind turns each event into keys of the controller's own kind. Both sides
-//! of an update are mapped, because the former owner of an object has to notice the loss too.
+//! of an update are mapped, because the previous owner of an object has to notice the loss too.
 //! Objects of the first list and of a resync enter at low priority, so that a real change never
 //! queues behind them. Deletions bypass predicates.
 

@@ -30,7 +30,7 @@ async fn scaling_a_foo_keeps_foreign_labels_of_its_deployment() {
 
 /// Proves sample/replicas.
 #[tokio::test(start_paused = true)]
-async fn foo_without_replicas_leaves_the_number_alone() {
+async fn foo_without_replicas_leaves_their_number_alone() {
     scenarios::no_replicas(&scene().await).await;
 }
 
@@ -60,7 +60,7 @@ async fn deployment_is_deleted_with_its_foo() {
 
 /// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
-async fn renaming_the_deployment_deletes_the_former_one() {
+async fn renaming_the_deployment_deletes_the_old_one() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
@@ -78,7 +78,7 @@ async fn two_controllers_converge_and_go_idle() {
 
 /// Proves sample/retries.
 #[tokio::test(start_paused = true)]
-async fn conflicts_and_server_errors_only_delay() {
+async fn conflicts_and_server_errors_are_retried() {
     scenarios::faults(&scene().await).await;
 }
 

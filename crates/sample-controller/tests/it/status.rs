@@ -112,7 +112,7 @@ async fn refused_deployment_is_reported_once_and_retried() {
     assert!(event.series.is_none(), "written more than once: {event:?}");
     assert!(
         scene.deployment("web").await.is_some(),
-        "the former Deployment stays"
+        "the old Deployment stays"
     );
 
     let corrected = json!({"spec": {"deploymentName": "green"}});
@@ -120,7 +120,7 @@ async fn refused_deployment_is_reported_once_and_retried() {
     let status = scene.available("a", 1).await;
     scene.assert_ready_reason(&status, "Available");
     scene
-        .eventually("the former Deployment to be deleted", async || {
+        .eventually("the old Deployment to be deleted", async || {
             let left = scene.list::<Deployment>().await;
             (left.len() == 1).then_some(())
         })

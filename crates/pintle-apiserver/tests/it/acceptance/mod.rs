@@ -305,7 +305,7 @@ async fn webhooks_mutate_in_order_and_defaults_follow() {
     assert_eq!((code, &patched["data"]["dummy"]), (200, &json!("test")));
     assert_eq!(http.delete(&path).await.0, 200);
 
-    // What the schema does not know is pruned.
+    // Fields that the schema does not know are pruned.
     let text = json!({"type": "string"});
     let known = json!({"mutation-start": text, "mutation-stage-1": text});
     created(&http, DEFINITIONS, &definition(&["v1"], &known)).await;
@@ -395,7 +395,7 @@ async fn changed_configurations_apply_at_once() {
     }
     assert_eq!(try_both().await, (true, true));
 
-    // Many configurations end with the deletion of their collection.
+    // Deleting a collection removes all of its configurations.
     for i in 0..10 {
         let mut more = deny.clone();
         more["metadata"]["name"] = format!("more-{i}").into();

@@ -166,7 +166,7 @@ async fn dry_run_skips_no_webhook_with_side_effects() {
 
 /// Proves admission/builder.
 #[tokio::test(start_paused = true)]
-async fn webhook_of_the_builder_is_there_from_the_start() {
+async fn webhook_from_the_builder_is_active_from_the_start() {
     let webhook = Webhook::validating("built.example.com", |_| async {
         AdmissionResponse::deny("built in")
     })

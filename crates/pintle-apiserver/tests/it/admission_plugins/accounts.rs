@@ -63,14 +63,14 @@ async fn token_is_mounted_where_nothing_else_is() {
     let mounts = &stored["spec"]["initContainers"][0]["volumeMounts"];
     assert_eq!(mounts[0]["mountPath"], mount);
     assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 2);
-    // A volume that another server has added is used again.
+    // A volume that another server has added is reused.
     let mut again = pod("again");
     again["spec"]["volumes"] = json!([{"name": "kube-api-access-x", "emptyDir": {}}]);
     let stored = created(&http, PODS, &again).await;
     assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 1);
     let mounts = &stored["spec"]["containers"][0]["volumeMounts"];
     assert_eq!(mounts[0]["name"], "kube-api-access-x");
-    // An account decides for Pods that do not, and the mirror of a static Pod has none.
+    // The account decides if the Pod does not, and a mirror Pod has no account.
     let mut mirror = pod("mirror");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     mirror["spec"]["nodeName"] = "n".into();
@@ -190,7 +190,7 @@ async fn pods_use_only_the_secrets_of_an_enforcing_account() {
             {"kubernetes.io/enforce-mountable-secrets": "T"}},
         "secrets": [{"name": "own"}], "imagePullSecrets": [{"name": "pull"}],
         "automountServiceAccountToken": false});
-    // Go's ParseBool knows more than "true".
+    // Go's ParseBool accepts more spellings of true.
     for value in ["1", "t", "TRUE", "True", "true", "T"] {
         let mut account = account.clone();
         account["metadata"]["name"] = format!("s{}", value.to_lowercase()).into();

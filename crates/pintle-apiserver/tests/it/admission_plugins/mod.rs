@@ -199,7 +199,7 @@ fn request(organization: &str) -> String {
 
 /// Proves objects/admission.
 #[tokio::test]
-async fn approval_and_signing_need_rights_to_the_signer() {
+async fn approval_and_signing_need_permission_for_the_signer() {
     let server = server();
     let admin = http(&server);
     let signing = |name: &str, organization: &str| {

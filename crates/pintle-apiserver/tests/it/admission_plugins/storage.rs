@@ -160,7 +160,7 @@ async fn claim_without_a_class_gets_one_but_does_not_grow_with_it() {
     let (code, status) = http.merge(&path, &class("other")).await;
     assert_eq!(code, 422, "{status}");
 
-    // A class in the annotation can move to the field, and nowhere else.
+    // A class in the annotation can move to the field, but cannot change.
     let legacy = "volume.beta.kubernetes.io/storage-class";
     created(&http, CLAIMS, &claim("d", json!({legacy: "grows"}))).await;
     let path = format!("{CLAIMS}/d");

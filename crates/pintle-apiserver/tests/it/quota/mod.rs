@@ -316,7 +316,7 @@ async fn quantities_with_many_digits_are_charged() {
     assert_eq!(used(&http, "q").await["requests.cpu"], "100m");
     let large = json!({"requests": {"cpu": "1m", "ephemeral-storage": "10000000000000000000"}});
     assert_eq!(http.post(PODS, &pod_with("q", &large)).await.0, 403);
-    // A limit with as many digits is one, too.
+    // A limit may have that many digits, too.
     let hard = json!({"requests.storage": "10000000000000000000"});
     quota(&http, "large", &json!({"hard": hard})).await;
     let mut small = claim("1Gi");
@@ -400,7 +400,7 @@ async fn pods_are_charged_for_what_they_still_hold() {
     assert_eq!(code, 200, "{status}");
     let (code, status) = http.merge(&path, &resize("3")).await;
     assert_eq!(code, 403, "{status}");
-    // A size that the node cannot have is not held.
+    // A size that the node can never provide does not count.
     let mut infeasible = pod.clone();
     infeasible["spec"]["containers"][0]["resources"] = cpu("3");
     infeasible["status"]["conditions"] =

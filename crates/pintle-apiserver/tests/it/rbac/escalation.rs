@@ -100,7 +100,7 @@ async fn bindings_cannot_grant_what_their_writer_lacks() {
             &binding("none", "ClusterRole/none", &[user("x")]),
         )
         .await;
-        // More subjects are more permissions.
+        // Adding subjects grants permissions, too.
         let subjects = json!({"subjects": [user("x"), user("jane")]});
         let (code, _) = jane.merge(&format!("{path}/strong"), &subjects).await;
         assert_eq!(code, 403);
@@ -197,7 +197,7 @@ async fn roles_and_bindings_are_validated() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn refusal_of_a_large_role_lists_every_right() {
+async fn refusal_of_a_large_role_lists_every_permission() {
     let server = server();
     let admin = http(&server);
     grant_cluster(&admin, "jane", &escalation_rules(&[])).await;
@@ -237,7 +237,7 @@ async fn refusal_of_a_large_role_lists_every_right() {
     let (code, status) = joe.post(ROLES, &large(60)).await;
     assert_eq!(code, 403);
     assert_eq!(message(&status), too_many.replace("jane", "joe"));
-    // A rule that one of the user's covers needs no comparison of its parts.
+    // A rule that a single rule of the user covers is not compared part by part.
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     grant_cluster(&admin, "boss", &everything).await;
     let (code, status) = http_as(&server, "boss").post(ROLES, &large(400)).await;

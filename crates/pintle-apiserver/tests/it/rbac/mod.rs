@@ -26,7 +26,7 @@ fn robot() -> Value {
     json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"})
 }
 
-/// Gives a user a role of its own in a namespace, with these rules.
+/// Gives a user its own role in a namespace, with these rules.
 async fn grant(admin: &Http, name: &str, rules: &Value) {
     created(admin, ROLES, &role(name, rules)).await;
     let bound = binding(name, &format!("Role/{name}"), &[user(name)]);
@@ -150,7 +150,7 @@ async fn permissions_follow_roles_and_bindings() {
 
 /// Proves rbac/enforced.
 #[tokio::test]
-async fn names_subresources_and_groups_are_separate_rights() {
+async fn names_subresources_and_groups_are_separate_permissions() {
     let server = server();
     let admin = http(&server);
     created(&admin, CONFIG_MAPS, &config_map("mine")).await;
@@ -318,7 +318,7 @@ async fn status_of(client: &kube::Client, path: &str) -> (u16, Value) {
 
 /// Proves rbac/enforced, rbac/immediate.
 #[tokio::test]
-async fn service_account_token_has_its_rights_over_tls() {
+async fn service_account_token_has_its_permissions_over_tls() {
     let server = server();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let admin = http(&server);

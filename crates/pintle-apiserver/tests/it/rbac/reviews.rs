@@ -56,7 +56,7 @@ async fn access_reviews_answer_from_rbac() {
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn rules_review_lists_the_rights_of_a_user() {
+async fn rules_review_lists_the_permissions_of_a_user() {
     let server = server();
     let admin = http(&server);
     grant(&admin, "jane", &json!([rule(&["get"], &["pods"])])).await;
@@ -105,7 +105,7 @@ async fn who(http: &Http, headers: &[(&str, &str)]) -> (u16, Value) {
 
 /// Proves rbac/impersonation.
 #[tokio::test]
-async fn impersonation_needs_rights_to_every_attribute() {
+async fn impersonation_needs_permission_for_every_attribute() {
     let server = server();
     let admin = http(&server);
     let impersonate = |group: &str, resource: &str, names: &[&str]| {

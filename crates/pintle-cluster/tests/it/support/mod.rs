@@ -322,7 +322,7 @@ pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) 
     }
 }
 
-/// Waits, in the time of the test, until the object is not there.
+/// Waits in virtual time until the object is gone.
 pub async fn until_gone<K>(api: &Api<K>, name: &str)
 where
     K: Clone + Debug + DeserializeOwned,

@@ -65,7 +65,7 @@ pub(super) fn not_on_windows(pod: &Pod<'_>, check: CheckPod) -> Option<Violation
     check(pod)
 }
 
-/// A Pod in a user namespace of its own may do more.
+/// A Pod in its own user namespace may do more.
 pub(super) fn outside_user_namespace(pod: &Pod<'_>, check: CheckPod) -> Option<Violation> {
     if pod.spec["hostUsers"] == false {
         return None;

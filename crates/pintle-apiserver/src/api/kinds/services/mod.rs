@@ -106,7 +106,7 @@ impl Kind for Services {
     }
 }
 
-/// Drops fields that only the former type of a Service has, unless the update changes them: then
+/// Drops fields that only the previous type of a Service has, unless the update changes them: then
 /// validation reports that they do not belong.
 fn drop_former_type(service: &mut Tree, stored: &Tree) {
     let Some(old) = stored.get("spec").and_then(Value::as_object) else {
