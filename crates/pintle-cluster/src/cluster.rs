@@ -13,6 +13,7 @@ use pintle_apiserver::{
     ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, ServeOptions, User,
 };
 use tokio::net::ToSocketAddrs;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     cron_job, daemon_set, deployment, disruption, garbage_collector, job,
@@ -117,6 +118,17 @@ enum Time {
     /// The system clock, or tokio's if that is paused.
     Default,
     From(Timestamp),
+    Of(Clock),
+}
+
+impl Time {
+    fn clock(&self) -> Clock {
+        match self {
+            Self::Default => Clock::system_or_paused(),
+            Self::From(start) => Clock::starting_at(*start),
+            Self::Of(clock) => clock.clone(),
+        }
+    }
 }
 
 impl Builder {
@@ -153,6 +165,12 @@ impl Builder {
     /// in every run.
     pub fn starting_at(mut self, start: Timestamp) -> Self {
         self.time = Time::From(start);
+        self
+    }
+
+    /// Takes the time from an existing clock, such as that of a trial.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.time = Time::Of(clock);
         self
     }
 
@@ -198,11 +216,8 @@ impl Builder {
     ///
     /// Cancel safe: dropping the future aborts the loops.
     pub async fn start(self) -> Cluster {
-        let clock = match self.time {
-            Time::Default => Clock::system_or_paused(),
-            Time::From(start) => Clock::starting_at(start),
-        };
-        let server = self.server.unwrap_or_else(|| {
+        let clock = self.time.clock();
+        let server = self.server.clone().unwrap_or_else(|| {
             let kubelet = self.loops.contains(Loops::PODS);
             let deletion = if kubelet {
                 PodDeletion::Leave
@@ -217,15 +232,60 @@ impl Builder {
                 .fold(builder, pintle_apiserver::Builder::seed)
                 .build()
         });
-        let client = self.client.unwrap_or_else(|| server.client());
+        let client = self.client.clone().unwrap_or_else(|| server.client());
+        let (scripts, which) = (Scripts::new(), self.loops);
+        let loops = select(which);
+        let kinds = loops.iter().flat_map(|it| it.acts_on);
+        let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
+        let acting = acting.collect();
+        let environment = self.environment(client, clock, &scripts);
+        let loops = RunningLoops::start(environment, loops).await;
+        Cluster {
+            _components: Components::new(&server, which),
+            server,
+            loops,
+            scripts,
+            _acting: acting,
+        }
+    }
+
+    /// Runs the loops on another API server until `shutdown` is cancelled: on a kube-apiserver
+    /// without a controller manager, or on the server of a trial. Starts no server.
+    ///
+    /// [`server`](Self::server) and [`client`](Self::client) have no effect here.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kube::Client) {
+    /// use pintle_cluster::{Cluster, Loops};
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// let loops = Loops::JOB | Loops::CRON_JOB;
+    /// Cluster::builder().loops(loops).run_on(client, &CancellationToken::new()).await;
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future aborts the loops, like a crash.
+    pub async fn run_on(self, client: kube::Client, shutdown: &CancellationToken) {
+        let (clock, loops) = (self.time.clock(), select(self.loops));
+        let environment = self.environment(client, clock, &Scripts::new());
+        let running = RunningLoops::start(environment, loops).await;
+        shutdown.cancelled().await;
+        running.stop().await;
+    }
+
+    /// Returns what the loops share.
+    fn environment(self, client: kube::Client, clock: Clock, scripts: &Scripts) -> Environment {
         let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let events = EventBroadcaster::builder()
             .clock(clock.clone())
             .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
-        let scripts = Scripts::new();
-        let environment = Environment {
+        Environment {
             informers: InformerFactory::new(client.clone())
                 .metrics(self.metrics.clone())
                 .rng(rng.clone()),
@@ -238,18 +298,6 @@ impl Builder {
             scripts: scripts.clone(),
             nodes: self.nodes,
             root_ca: self.root_ca,
-        };
-        let loops = select(self.loops);
-        let kinds = loops.iter().flat_map(|it| it.acts_on);
-        let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
-        let acting = acting.collect();
-        let loops = RunningLoops::start(environment, loops).await;
-        Cluster {
-            _components: Components::new(&server, self.loops),
-            server,
-            loops,
-            scripts,
-            _acting: acting,
         }
     }
 }

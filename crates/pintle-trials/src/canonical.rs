@@ -17,6 +17,8 @@ use crate::gateway::request::ResourceName;
 
 /// The annotation that the competing writer changes.
 pub(crate) const RIVAL: &str = "trials.pintle.dev/rival";
+/// The annotation that the mutating webhook adds.
+pub(crate) const DEFAULTED: &str = "trials.pintle.dev/defaulted";
 
 /// All objects of the kinds that were written, as the server returns them.
 #[derive(Debug, Clone, Default)]
@@ -131,6 +133,7 @@ fn strip(kind: &str, object: &mut Value) {
         }
         if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove(RIVAL);
+            annotations.remove(DEFAULTED);
             annotations.remove("deployment.kubernetes.io/revision");
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
@@ -138,6 +141,14 @@ fn strip(kind: &str, object: &mut Value) {
             if meta.get(field).is_some_and(is_empty) {
                 meta.remove(field);
             }
+        }
+    }
+    if let Some(template) = object["spec"]["template"]["metadata"].as_object_mut()
+        && let Some(Value::Object(annotations)) = template.get_mut("annotations")
+    {
+        annotations.remove(DEFAULTED);
+        if annotations.is_empty() {
+            template.remove("annotations");
         }
     }
     if let Some(status) = object["status"].as_object_mut() {

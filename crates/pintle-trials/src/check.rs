@@ -1,6 +1,12 @@
 //! The builder of a check.
 
-use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     Cx, Oracle, Report, View,
+    actors::Cast,
     gateway::request::ResourceName,
     run::Setup,
     runner::{self, Options},
@@ -65,10 +72,12 @@ where
             crds: Vec::new(),
             given: Vec::new(),
             ignored: Vec::new(),
-            workloads: true,
+            cast: Cast::default(),
             within: Duration::from_secs(60 * 60),
             always: Vec::new(),
             eventually: Vec::new(),
+            namespaces: BTreeSet::new(),
+            prepared: OnceLock::new(),
         },
         options,
         story: Vec::new(),
@@ -183,7 +192,26 @@ impl Check {
     /// Leaves Pods, workloads and claims as the controller wrote them. By default they become
     /// ready.
     pub fn without_workloads(mut self) -> Self {
-        self.setup.workloads = false;
+        self.setup.cast.workloads = false;
+        self
+    }
+
+    /// Leaves the objects of a built-in kind to the controller under test, which implements it. By
+    /// default, the cluster makes Pods, workloads and claims ready.
+    pub fn implements<K>(mut self) -> Self
+    where
+        K: Resource<DynamicType = ()>,
+        K::Scope: 'static,
+    {
+        let kind = KindRef::of::<K>().resource;
+        self.setup.cast.implemented.insert(kind);
+        self
+    }
+
+    /// Leaves objects without their owners, for a controller under test that includes a garbage
+    /// collector.
+    pub fn without_garbage_collector(mut self) -> Self {
+        self.setup.cast.garbage_collector = false;
         self
     }
 
@@ -230,6 +258,18 @@ impl Check {
         self
     }
 
+    /// Declares that objects of a kind hold data: the controller must not delete one more often than
+    /// without faults, even if it creates it again. Secrets, claims, volumes and namespaces always
+    /// do.
+    pub fn precious<K>(mut self) -> Self
+    where
+        K: Resource<DynamicType = ()>,
+        K::Scope: 'static,
+    {
+        self.options.precious.push(KindRef::of::<K>().resource);
+        self
+    }
+
     /// Disables an oracle. Reports include the reason.
     pub fn relax(mut self, oracle: Oracle, why: impl Into<String>) -> Self {
         self.options.relaxed.push((oracle, why.into()));
@@ -256,6 +296,13 @@ impl Check {
     pub fn only(mut self, families: &[&str]) -> Self {
         let families: BTreeSet<String> = families.iter().map(|it| (*it).to_owned()).collect();
         self.options.only = Some(families);
+        self
+    }
+
+    /// Tries only about this many of the single faults, some of every family, so that a test is
+    /// fast. If `PINTLE_TRIALS_BUDGET` is set, all are tried.
+    pub fn sample(mut self, scenarios: usize) -> Self {
+        self.options.sample = Some(scenarios);
         self
     }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cx::Cx,
-    gateway::{Gateway, Session},
+    gateway::{Gateway, PAUSE, Session},
     hub::{Hub, Signal},
     trace::Abort,
 };
@@ -160,6 +160,10 @@ pub(crate) async fn supervise(
                 start(&mut running);
                 later(&hub, OVERLAP, Signal::Retire(id));
             }
+            Signal::Pause(id) => {
+                start(&mut running);
+                later(&hub, PAUSE + OVERLAP, Signal::Retire(id));
+            }
             Signal::Retire(id) => {
                 if let Some(process) = running.remove(&id) {
                     hub.record
@@ -198,7 +202,8 @@ fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
             client: kube::Client::new(gateway.clone(), "default"),
             gateway,
             clock: hub.clock.clone(),
-            rng: Rng::with_seed(hub.seed + 1),
+            // Processes differ, for example in the identity under which they hold a Lease.
+            rng: Rng::with_seed(hub.seed + u64::from(id)),
             shutdown: CancellationToken::new(),
         };
         let run = AssertUnwindSafe(async { factory(cx).await }).catch_unwind();

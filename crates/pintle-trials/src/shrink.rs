@@ -13,6 +13,8 @@ use crate::{
 
 /// How many smaller scenarios are tried.
 const TRIES: usize = 12;
+/// The same for a scenario that was aborted: one that never becomes idle takes long.
+const ABORTED_TRIES: usize = 2;
 
 /// Returns the smallest scenario found that fails the same oracle.
 pub(crate) fn shrink(
@@ -22,7 +24,10 @@ pub(crate) fn shrink(
     violation: Violation,
     trace: Trace,
 ) -> Failure {
-    let mut tries = TRIES;
+    let mut tries = match trace.aborted {
+        Some(_) => ABORTED_TRIES,
+        None => TRIES,
+    };
     let original = check.steps().len();
     let mut best = (plan, violation, trace);
     // Replaces the best scenario if a smaller one fails the same oracle.

@@ -37,6 +37,8 @@ pub struct Trace {
     pub overwritten: Vec<String>,
     /// Objects from which the controller removed the finalizer of another user.
     pub unheld: Vec<String>,
+    /// Objects that lost a property which a user set and the controller does not know.
+    pub dropped: Vec<String>,
     /// Conditions of the user that did not hold.
     pub unmet: Vec<String>,
     /// Virtual time at the end.

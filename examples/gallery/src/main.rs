@@ -68,10 +68,12 @@ macro_rules! twins {
 }
 
 twins! {
-    all_finalizers blind_write busy disabled_feature early_finalizer edge_triggered finalizer_stuck
-    forgotten_label half_done hot_retry immutable late_finalizer lost_id missing_child name_prefix
-    no_owner recreated shuffled stale_cleanup stale_status status_time swallowed unwatched_child
-    without_force wrong_owner
+    all_finalizers blind_resume blind_write busy defaults_fight disabled_feature dropped_field
+    early_finalizer edge_triggered finalizer_stuck forced_deletion forgotten_label half_done
+    hot_retry immutable late_delete late_finalizer lost_id missing_child name_prefix no_owner
+    recreated retried_create shuffled skipped_generation stale_cleanup stale_count stale_leader
+    stale_status status_time stuck_namespace swallowed two_replicas unwatched_child without_force
+    wrong_owner
 }
 
 fn main() {

@@ -47,6 +47,28 @@ impl Api {
         self.seed("discovery.k8s.io", "endpointslices", Some("default"), slice);
     }
 
+    /// Rebuilds what the server derives from objects that it did not write itself: expiry of
+    /// events, webhooks and policies. The rest is read from the store on demand.
+    pub(crate) fn adopt_stored(&self) {
+        let catalog = self.registry.catalog();
+        let policies = "admissionregistration.k8s.io";
+        let versions = [
+            ("events.k8s.io", "v1"),
+            (policies, "v1"),
+            (policies, "v1beta1"),
+            (policies, "v1alpha1"),
+        ];
+        let resources = versions.map(|(group, version)| catalog.of_version(group, version));
+        for resource in resources.into_iter().flatten() {
+            let Some(Ok(stored)) = resource.collection.map(|it| self.store.snapshot(it)) else {
+                continue;
+            };
+            for object in stored.objects.values() {
+                resource.hooks.after_write(self, object);
+            }
+        }
+    }
+
     fn seed(&self, group: &str, plural: &str, namespace: Option<&str>, object: Value) {
         let catalog = self.registry.catalog();
         let (Some(resource), Value::Object(mut object)) =

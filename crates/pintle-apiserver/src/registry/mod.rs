@@ -212,6 +212,21 @@ impl Defined {
     fn collection(&self) -> Option<CollectionId> {
         self.instances.as_ref()?.collection
     }
+
+    /// Returns the same resources with watches of their own, for another server.
+    fn fork(&self) -> Self {
+        let superseded = CancellationToken::new();
+        let renewed = |resource: &Arc<Resource>| Arc::new(resource.with_watches_of(&superseded));
+        Self {
+            uid: self.uid.clone(),
+            revision: self.revision,
+            fingerprint: self.fingerprint,
+            names: self.names.clone(),
+            instances: self.instances.as_ref().map(renewed),
+            served: self.served.iter().map(renewed).collect(),
+            superseded,
+        }
+    }
 }
 
 /// The part of the catalog that all CRDs add.
@@ -257,6 +272,30 @@ impl Registry {
         };
         *registry.catalog.write() = Arc::new(catalog);
         registry
+    }
+
+    /// Returns a registry of the same resources, with the collections of a fork of the store.
+    pub(crate) fn fork(&self, store: &Store) -> Self {
+        let custom = self.custom.lock();
+        let mut catalog = Catalog::clone(&self.catalog.read());
+        let mut definitions = BTreeMap::new();
+        for (name, defined) in &custom.definitions {
+            let defined = defined.fork();
+            for resource in &defined.served {
+                catalog.insert(Arc::clone(resource));
+            }
+            definitions.insert(name.clone(), defined);
+        }
+        Self {
+            store: store.clone(),
+            catalog: RwLock::new(Arc::new(catalog)),
+            custom: Mutex::new(Custom {
+                definitions,
+                names: custom.names.clone(),
+                leaving: custom.leaving.clone(),
+            }),
+            builtin_collections: self.builtin_collections.clone(),
+        }
     }
 
     /// Returns the current catalog.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     crd::CustomVersion,
@@ -38,7 +39,7 @@ pub(crate) struct Sub {
 }
 
 /// A served resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "independent properties of a kind"
@@ -133,6 +134,20 @@ impl Resource {
             idle: idle::reason(kind.group, kind.plural),
             returns_deleted: properties::returns_deleted(kind.group, kind.plural),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
+        }
+    }
+
+    /// Returns this resource with another token that ends its watches when its definition changes.
+    pub(super) fn with_watches_of(&self, superseded: &CancellationToken) -> Self {
+        let custom = self.custom.as_deref().map(|custom| {
+            Arc::new(CustomVersion {
+                superseded: superseded.clone(),
+                ..custom.clone()
+            })
+        });
+        Self {
+            custom,
+            ..self.clone()
         }
     }
 

@@ -87,6 +87,15 @@ impl Collection {
         }
     }
 
+    /// Returns a collection with the same objects and no events up to `revision`.
+    pub(super) fn fork(&self, revision: u64) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            dropped: revision,
+            ..Self::new(revision)
+        }
+    }
+
     /// Applies a change at `revision` and logs it.
     pub(super) fn apply(&mut self, key: &Arc<str>, change: Change, revision: u64) -> Arc<Object> {
         let previous = self.objects.get(key).cloned();

@@ -206,6 +206,26 @@ impl Store {
         }
     }
 
+    /// Returns a store with the objects and the revision of this one, and without its past: watches
+    /// and continue tokens of earlier revisions expire. The objects are shared until they change.
+    pub(crate) fn fork(&self, events: usize, bytes: usize) -> Self {
+        let state = self.shared.state.read();
+        let revision = state.revision;
+        let open = state.collections.iter().filter(|(_, it)| !it.closed);
+        let collections = open.map(|(id, it)| (*id, it.fork(revision))).collect();
+        let fork = Self::new(events, bytes);
+        *fork.shared.state.write() = State {
+            revision,
+            next_id: state.next_id,
+            collections,
+            bytes: 0,
+            fronts: BTreeMap::new(),
+            readable: revision,
+        };
+        fork.shared.revision.send_replace(revision);
+        fork
+    }
+
     /// Opens an empty collection.
     pub(crate) fn open_collection(&self) -> CollectionId {
         let mut state = self.shared.state.write();

@@ -22,6 +22,7 @@ mod connections;
 mod content_types;
 mod conversion;
 mod conversion_answers;
+mod copies;
 mod crd_details;
 mod custom_resources;
 mod definitions;

@@ -25,4 +25,5 @@ mod scheduling;
 mod stateful_set;
 mod storage;
 mod support;
+mod trials;
 mod your_controller;

@@ -7,14 +7,15 @@
 //! only after a commit.
 
 mod garbage;
+mod namespaces;
 mod workloads;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::Value;
 
-use crate::{canonical::Snapshot, hub::Hub};
+use crate::{canonical::Snapshot, gateway::request::ResourceName, hub::Hub};
 
 /// How long the garbage collector takes.
 const COLLECT: Duration = Duration::from_millis(200);
@@ -64,7 +65,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 /// Returns the path of an object.
-pub(crate) fn path_of(resource: &crate::gateway::request::ResourceName, object: &Value) -> String {
+pub(crate) fn path_of(resource: &ResourceName, object: &Value) -> String {
     let api = text(object, "apiVersion");
     let root = if api.contains('/') { "/apis" } else { "/api" };
     let meta = &object["metadata"];
@@ -79,17 +80,45 @@ pub(crate) fn path_of(resource: &crate::gateway::request::ResourceName, object: 
     }
 }
 
+/// Which actors take part in a scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Cast {
+    pub(crate) workloads: bool,
+    pub(crate) garbage_collector: bool,
+    /// Kinds that the controller under test implements.
+    pub(crate) implemented: BTreeSet<ResourceName>,
+}
+
+impl Default for Cast {
+    fn default() -> Self {
+        Self {
+            workloads: true,
+            garbage_collector: true,
+            implemented: BTreeSet::new(),
+        }
+    }
+}
+
 /// Runs the actors.
-pub(crate) async fn run(hub: Arc<Hub>, with_workloads: bool) {
+pub(crate) async fn run(hub: Arc<Hub>, cast: Cast) {
+    let work = |snapshot: &Snapshot| {
+        if cast.workloads {
+            workloads::acts(snapshot, &cast.implemented)
+        } else {
+            Vec::new()
+        }
+    };
     loop {
         hub.committed.notified().await;
         tokio::time::sleep(COLLECT).await;
         let snapshot = hub.snapshot().await;
-        perform(&hub, garbage::acts(&snapshot)).await;
-        if with_workloads && !workloads::acts(&snapshot).is_empty() {
+        if cast.garbage_collector {
+            perform(&hub, garbage::acts(&snapshot)).await;
+        }
+        perform(&hub, namespaces::acts(&snapshot, &cast.implemented)).await;
+        if !work(&snapshot).is_empty() {
             tokio::time::sleep(WORK).await;
-            let snapshot: Snapshot = hub.snapshot().await;
-            perform(&hub, workloads::acts(&snapshot)).await;
+            perform(&hub, work(&hub.snapshot().await)).await;
         }
     }
 }

@@ -60,7 +60,8 @@ fn stateful_set_gets_pods_and_loses_the_highest() {
         "metadata": {"name": "s", "namespace": "d", "uid": "u1", "generation": 1},
         "spec": {"replicas": 1, "template": {"spec": {}},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
-    let acts = workloads::acts(&snapshot(std::slice::from_ref(&set)));
+    let none = BTreeSet::new();
+    let acts = workloads::acts(&snapshot(std::slice::from_ref(&set)), &none);
     let made: Vec<&str> = acts.iter().map(|act| act.path.as_str()).collect();
     assert_eq!(
         made[..2],
@@ -73,11 +74,44 @@ fn stateful_set_gets_pods_and_loses_the_highest() {
         json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
         "metadata": {"name": name, "namespace": "d", "uid": name, "ownerReferences": [{"uid": "u1"}]}})
     };
-    let acts = workloads::acts(&snapshot(&[set, pod("s-0"), pod("s-1")]));
+    let acts = workloads::acts(&snapshot(&[set, pod("s-0"), pod("s-1")]), &none);
     let deleted: Vec<&str> = acts
         .iter()
         .filter(|act| act.method == Method::DELETE)
         .map(|act| act.path.as_str())
         .collect();
     assert_eq!(deleted, ["/api/v1/namespaces/d/pods/s-1"]);
+}
+
+#[test]
+fn terminating_namespace_is_emptied_then_finalized() {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": "d", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"finalizers": ["kubernetes"]}});
+    let none = BTreeSet::new();
+    let objects = [namespace.clone(), owner(), child("Web", "u1")];
+    let acts = namespaces::acts(&snapshot(&objects), &none);
+    let paths: Vec<&str> = acts.iter().map(|act| act.path.as_str()).collect();
+    let web = "/apis/e.com/v1/namespaces/d/webs/a";
+    assert_eq!(paths, ["/api/v1/namespaces/d/configmaps/c", web]);
+    let acts = namespaces::acts(&snapshot(&[namespace]), &none);
+    assert_eq!(acts[0].path, "/api/v1/namespaces/d/finalize");
+    assert_eq!(
+        acts[0].body.as_ref().unwrap()["spec"]["finalizers"],
+        json!([])
+    );
+}
+
+#[test]
+fn pods_of_jobs_succeed() {
+    let pod = |phase: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"},
+            "spec": {"nodeName": "node-1", "restartPolicy": "Never"}, "status": {"phase": phase}})
+    };
+    let none = BTreeSet::new();
+    let phases = ["Pending", "Running"].map(|phase| {
+        let acts = workloads::acts(&snapshot(&[pod(phase)]), &none);
+        acts[0].body.as_ref().unwrap()["status"]["phase"].clone()
+    });
+    assert_eq!(phases, ["Running", "Succeeded"]);
+    assert_eq!(workloads::acts(&snapshot(&[pod("Succeeded")]), &none), []);
 }

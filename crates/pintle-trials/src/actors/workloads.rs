@@ -2,7 +2,7 @@
 //! them: Pods run, claims are bound, Deployments become available, `StatefulSet`s get Pods, Jobs
 //! complete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,10 @@ use super::{Act, path_of, text};
 use crate::{canonical::Snapshot, gateway::request::ResourceName};
 
 /// Returns the writes of kubelets and workload controllers in this state.
-pub(super) fn acts(snapshot: &Snapshot) -> Vec<Act> {
+pub(super) fn acts(snapshot: &Snapshot, implemented: &BTreeSet<ResourceName>) -> Vec<Act> {
     let mut acts = Vec::new();
-    for (resource, list) in &snapshot.lists {
+    let lists = snapshot.lists.iter();
+    for (resource, list) in lists.filter(|(resource, _)| !implemented.contains(resource)) {
         let act: fn(&Snapshot, &ResourceName, &Value, &mut Vec<Act>) =
             match (resource.group.as_str(), resource.plural.as_str()) {
                 ("", "pods") => pod,
@@ -54,10 +55,21 @@ fn pod(_: &Snapshot, resource: &ResourceName, pod: &Value, acts: &mut Vec<Act>) 
         acts.push(Act::delete(path, now));
         return;
     }
-    if matches!(
-        text(&pod["status"], "phase"),
-        "Running" | "Succeeded" | "Failed"
-    ) {
+    let phase = text(&pod["status"], "phase");
+    // Containers that are not restarted when they exit, such as those of Jobs, exit with code 0.
+    let exits = matches!(text(&pod["spec"], "restartPolicy"), "Never" | "OnFailure");
+    if matches!(phase, "Succeeded" | "Failed") || (phase == "Running" && !exits) {
+        return;
+    }
+    if phase == "Running" {
+        let done = json!({"phase": "Succeeded", "conditions": [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "Initialized", "status": "True", "reason": "PodCompleted"},
+            {"type": "ContainersReady", "status": "False", "reason": "PodCompleted"},
+            {"type": "Ready", "status": "False", "reason": "PodCompleted"},
+        ]});
+        let path = format!("{path}/status");
+        acts.push(Act::patch(path, json!({ "status": done })));
         return;
     }
     if pod["spec"]["nodeName"].is_null() {

@@ -27,9 +27,13 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use kube::client::Body;
+use parking_lot::Mutex;
 use pintle_apiserver::ApiService;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, sleep_until},
+};
 use tower::{Service, ServiceExt};
 
 use self::request::{Target, Verb};
@@ -43,6 +47,8 @@ use crate::{
 
 /// How late the request of a crashed process arrives.
 const LATE: Duration = Duration::from_secs(30);
+/// How long a process is cut off: longer than a Lease lasts.
+pub(crate) const PAUSE: Duration = Duration::from_secs(20);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type HttpResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -57,6 +63,8 @@ struct Broken(&'static str);
 pub(crate) struct Session {
     pub(crate) id: u32,
     severed: AtomicBool,
+    /// Until when the process is cut off from the cluster.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 impl Session {
@@ -64,6 +72,7 @@ impl Session {
         Arc::new(Self {
             id,
             severed: AtomicBool::new(false),
+            paused_until: Mutex::default(),
         })
     }
 
@@ -77,11 +86,26 @@ impl Session {
         self.severed.load(Ordering::Relaxed)
     }
 
-    /// Returns immediately if the process is connected, and never otherwise.
+    /// Returns immediately if the process is connected, after the pause if it is paused, and never
+    /// otherwise.
     pub(crate) async fn alive(&self, hub: &Hub) {
+        let paused = *self.paused_until.lock();
+        if let Some(until) = paused.filter(|until| *until > Instant::now()) {
+            sleep_until(until).await;
+        }
         if self.is_severed() || hub.abort.is_cancelled() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Cuts the process off from the cluster for a while, and starts another one.
+    fn pause(&self, hub: &Hub) {
+        *self.paused_until.lock() = Some(Instant::now() + PAUSE);
+        let mut record = hub.record.lock();
+        record.mark(format!("process {} is cut off (fault)", self.id));
+        record.busy_for(PAUSE + OVERLAP + Duration::from_secs(3));
+        drop(record);
+        let _ = hub.signals.send(Signal::Pause(self.id));
     }
 
     fn crash(&self, hub: &Hub, why: &str) {
@@ -137,7 +161,7 @@ impl Gateway {
         }
         let origin = Origin::Controller(call.index);
         let sent = Request::from_parts(parts, Full::new(body));
-        let oneshot = self.server.clone().oneshot(sent);
+        let sent = self.server.clone().oneshot(sent);
         if call.fault == Some(Fault::LateWrite) {
             self.hub
                 .record
@@ -146,12 +170,25 @@ impl Gateway {
             let hub = Arc::clone(&self.hub);
             tokio::spawn(async move {
                 sleep(LATE).await;
-                let _ = hub.attributed(origin, oneshot).await;
+                let _ = hub.attributed(origin, sent).await;
             });
             self.session.crash(&self.hub, "; its last request is late");
             return std::future::pending().await;
         }
-        let Ok(response) = self.hub.attributed(origin, oneshot).await;
+        let response = if call.fault == Some(Fault::Paused) {
+            self.session.pause(&self.hub);
+            // The request is on its way, so it arrives even if the process gives up waiting.
+            let (hub, (answer, answered)) = (Arc::clone(&self.hub), oneshot::channel());
+            tokio::spawn(async move {
+                sleep(PAUSE).await;
+                let Ok(response) = hub.attributed(origin, sent).await;
+                let _ = answer.send(response);
+            });
+            answered.await.map_err(|_| Broken("connection reset"))?
+        } else {
+            let Ok(response) = self.hub.attributed(origin, sent).await;
+            response
+        };
         self.hub.record.lock().trace.requests[call.index].status = Some(response.status().as_u16());
         let response = if call.target.verb == Verb::Watch && response.status().is_success() {
             let (parts, body) = response.into_parts();
@@ -165,6 +202,8 @@ impl Gateway {
             Response::from_parts(parts, full(body))
         };
         self.after(&call).await?;
+        let timed_out = call.fault == Some(Fault::Timeout);
+        let response = if timed_out { refusal(504) } else { response };
         self.finish(&call, response).await
     }
 
@@ -251,6 +290,10 @@ impl Gateway {
             }
             Some(Fault::UserDelete) => {
                 self.hub.user_delete().await;
+                Ok(())
+            }
+            Some(Fault::NamespaceDelete) => {
+                self.hub.user_delete_namespace().await;
                 Ok(())
             }
             Some(Fault::UserNext) => {

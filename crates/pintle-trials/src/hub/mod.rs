@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use parking_lot::Mutex;
-use pintle_apiserver::{ApiServer, ApiService, PodDeletion, User};
+use pintle_apiserver::{ApiServer, ApiService, PodDeletion, User, WebhookRegistration};
 use pintle_clock::{Clock, Rng};
 use serde_json::{Value, json};
 use tokio::{
@@ -35,12 +35,13 @@ use crate::{
     canonical::Snapshot,
     gateway::request::{ResourceName, Target, Verb},
     plan::{Fault, Pace, Plan},
+    run::Setup,
     story::{Step, collection_path},
     trace::{Abort, Trace},
 };
 
 /// The virtual date on which every scenario starts.
-const START: &str = "2026-01-01T00:00:00Z";
+pub(crate) const START: &str = "2026-01-01T00:00:00Z";
 
 /// The origin of the request that is being polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub(crate) enum Signal {
     Resume,
     /// Start another process next to this one, which is stopped a little later.
     Overlap(u32),
+    /// Start another process while this one is cut off, and stop it a while after it is back.
+    Pause(u32),
     /// Stop this process.
     Retire(u32),
 }
@@ -90,6 +93,8 @@ pub(crate) struct Hub {
     pub(crate) rng: Rng,
     pub(crate) seed: u64,
     rapid: bool,
+    /// Webhooks of faults, registered until the end.
+    pub(crate) webhooks: Mutex<Vec<WebhookRegistration>>,
 }
 
 impl Hub {
@@ -97,10 +102,12 @@ impl Hub {
         plan: &Plan,
         steps: Vec<Step>,
         limit: usize,
-        workloads: bool,
+        setup: &Setup,
+        prepared: &ApiServer,
         signals: mpsc::UnboundedSender<Signal>,
     ) -> Arc<Self> {
         let now = Instant::now();
+        let given = setup.given_kinds();
         let times = |fault| match fault {
             Fault::Errors(_, times) | Fault::Rival(times) => times,
             _ => 1,
@@ -122,8 +129,8 @@ impl Hub {
                     left: times(*fault),
                 })
                 .collect(),
-            dirty: BTreeSet::new(),
-            versions: BTreeMap::new(),
+            dirty: given.keys().cloned().collect(),
+            versions: given,
             last_commit: now,
             busy_until: now,
             pending: 0,
@@ -144,6 +151,7 @@ impl Hub {
             past: None,
             externals: BTreeMap::new(),
             snapshot: Snapshot::default(),
+            upgraded: None,
         };
         let record = Arc::new(Mutex::new(record));
         let committed = Arc::new(Notify::new());
@@ -154,12 +162,13 @@ impl Hub {
             .clock(clock.clone())
             .seed(1 + plan.seed)
             .history_bytes(8 << 20)
-            .pod_deletion(if workloads {
+            .pod_deletion(if setup.cast.workloads {
                 PodDeletion::Leave
             } else {
                 PodDeletion::AtOnce
             })
             .points(Hook(Arc::clone(&record), notified))
+            .copy_of(prepared)
             .build();
         let admin = server.service_as(User::admin());
         Arc::new(Self {
@@ -177,6 +186,7 @@ impl Hub {
             rng: Rng::with_seed(1 + plan.seed),
             seed: plan.seed,
             rapid: plan.pace == Pace::Rapid,
+            webhooks: Mutex::default(),
         })
     }
 

@@ -88,6 +88,8 @@ pub(crate) struct Record {
     pub(super) past: Option<(u64, Instant)>,
     /// The entries of external services, by service and id.
     pub(crate) externals: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The kind whose CRD was upgraded: users set its new property.
+    pub(crate) upgraded: Option<String>,
     /// The last snapshot; resources in `dirty` have changed since.
     pub(super) snapshot: Snapshot,
 }

@@ -9,6 +9,7 @@ use super::Hub;
 use crate::{
     canonical::RIVAL,
     gateway::request::Target,
+    run::interference::set_new_field,
     story::{Desired, Step, collection_path, merged},
     trace::Abort,
 };
@@ -83,6 +84,10 @@ impl Hub {
 
     /// Creates or updates an object, retrying conflicts.
     async fn apply(&self, step: &Step, object: &Desired, path: &str) -> Result<bool, String> {
+        let mut object = object.clone();
+        if self.record.lock().upgraded.as_ref() == Some(&object.kind.kind) {
+            set_new_field(&mut object.value);
+        }
         for _ in 0..8 {
             let (status, live) = self.call(Method::GET, path, "application/json", None).await;
             if status == StatusCode::NOT_FOUND {
@@ -115,7 +120,7 @@ impl Hub {
                 check(step, status, &response, &[])?;
             }
             let mut record = self.record.lock();
-            record.desired.insert(path.to_owned(), object.clone());
+            record.desired.insert(path.to_owned(), object);
             return Ok(true);
         }
         Ok(false)
@@ -134,6 +139,25 @@ impl Hub {
         };
         // Other objects of the story stay; the state is compared with that of the paced reference.
         self.perform(Step::Delete(object)).await;
+    }
+
+    /// Deletes the namespace of the story's object for good.
+    pub(crate) async fn user_delete_namespace(self: &Arc<Self>) {
+        let path = {
+            let mut record = self.record.lock();
+            record.ended = true;
+            let Some(step) = self.steps.get(record.step) else {
+                return;
+            };
+            let namespace = &step.object().namespace;
+            record.mark(format!("user: delete namespace {namespace} (fault)"));
+            format!("/api/v1/namespaces/{namespace}")
+        };
+        let json = "application/json";
+        let (status, response) = self.call(Method::DELETE, &path, json, None).await;
+        if !status.is_success() {
+            self.give_up(Abort::Story(format!("cannot delete {path}: {response}")));
+        }
     }
 
     /// Deletes the object of the story and creates it again.

@@ -3,6 +3,7 @@
 //! Each oracle is a pure function of traces. Some judge a reference on its own; the others compare
 //! a run under faults with the reference.
 
+mod leases;
 mod reference;
 mod trial;
 
@@ -36,7 +37,12 @@ pub enum Oracle {
     StatusTrue,
     /// No object is deleted more often than in the reference.
     NoExtraDelete,
-    /// Changes of other writers are not overwritten without being read.
+    /// A generated child does not exist more often than in the reference.
+    NoDuplicate,
+    /// A process that held a Lease does not write while another one holds it.
+    Fenced,
+    /// Changes of other writers are not overwritten without being read, and properties that the
+    /// controller does not know are not removed.
     NoLostUpdate,
     /// Requests are not repeated in a tight loop.
     NoHotLoop,
@@ -68,6 +74,8 @@ impl Oracle {
             Self::OwnOnly => "own-only",
             Self::StatusTrue => "status-true",
             Self::NoExtraDelete => "no-extra-delete",
+            Self::NoDuplicate => "no-duplicate",
+            Self::Fenced => "fenced",
             Self::NoLostUpdate => "no-lost-update",
             Self::NoHotLoop => "no-hot-loop",
             Self::NoCrashLoop => "no-crash-loop",
@@ -114,6 +122,14 @@ impl Violation {
             step: Some(step),
             ..self
         }
+    }
+
+    /// Returns whether there are more generated children than expected.
+    fn is_duplicate(&self) -> bool {
+        self.differences.first().is_some_and(|first| {
+            let count = |it: &Option<serde_json::Value>| it.as_ref().and_then(|it| it.as_u64());
+            first.path == "(number of objects)" && count(&first.got) > count(&first.want)
+        })
     }
 
     fn differing(oracle: Oracle, step: usize, differences: Vec<Difference>) -> Option<Self> {

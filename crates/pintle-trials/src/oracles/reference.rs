@@ -51,7 +51,7 @@ pub(super) fn aborted(trace: &Trace) -> Vec<Violation> {
 }
 
 /// The controller writes although nothing has changed.
-fn restless(trace: &Trace) -> Vec<Violation> {
+pub(super) fn restless(trace: &Trace) -> Vec<Violation> {
     let violation = |restless: &crate::trace::Restless| {
         let oracle = if restless.during.contains("restart") {
             Oracle::Idempotent

@@ -47,7 +47,7 @@ fn expected() -> Expected {
 }
 
 fn judge(trace: &Trace) -> Vec<Violation> {
-    judge_trial(&plan(), &expected(), &BTreeMap::new(), trace)
+    judge_trial(&plan(), &expected(), &BTreeMap::new(), &[], trace)
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn user_faults_may_delete_more() {
         crate::plan::Pace::Paced,
     );
     assert_eq!(
-        judge_trial(&plan, &expected(), &BTreeMap::new(), &idle(state(80))),
+        judge_trial(&plan, &expected(), &BTreeMap::new(), &[], &idle(state(80))),
         []
     );
 }
@@ -123,4 +123,87 @@ fn removed_finalizer_of_another_user_is_found() {
     let found = judge(&trace);
     assert_eq!(found[0].oracle, Oracle::OwnOnly);
     assert!(found[0].text.contains("from Web d/a"), "{found:?}");
+}
+
+/// Writes by two processes: the second one takes the Lease between the first one's writes.
+fn with_leases(second: &str, fault: Option<&str>) -> Trace {
+    let write = |process, resource: &str, body: serde_json::Value, revision| {
+        let body = body.to_string();
+        let path = format!("/apis/g/v1/namespaces/d/{resource}/a");
+        let target = crate::gateway::request::Target::read(
+            &http::Method::PUT,
+            &path.parse().unwrap(),
+            body.as_bytes(),
+        );
+        crate::trace::Request {
+            fingerprint: target.fingerprint(),
+            nth: 1,
+            process,
+            step: 0,
+            at: Duration::ZERO,
+            status: Some(200),
+            commits: vec![crate::trace::Commit {
+                resource: crate::gateway::request::ResourceName {
+                    plural: resource.to_owned(),
+                    group: if resource == "leases" {
+                        "coordination.k8s.io".to_owned()
+                    } else {
+                        String::new()
+                    },
+                },
+                key: "d/a".to_owned(),
+                removes: false,
+                revision,
+            }],
+            fault: fault.filter(|_| resource != "leases").map(str::to_owned),
+            body: body.into(),
+            target,
+        }
+    };
+    let held = |by: &str| json!({"spec": {"holderIdentity": by}});
+    Trace {
+        requests: vec![
+            write(1, "leases", held("one"), 1),
+            // Sent first, committed last.
+            write(1, "maps", json!({}), 4),
+            write(2, "leases", held(second), 2),
+            write(2, "maps", json!({}), 3),
+        ],
+        ..idle(state(80))
+    }
+}
+
+#[test]
+fn former_leader_must_not_write() {
+    let found = judge(&with_leases("two", None));
+    assert_eq!(found[0].oracle, Oracle::Fenced);
+    assert!(found[0].text.contains("by process 1"), "{}", found[0].text);
+    // The fault itself delayed the write.
+    assert_eq!(judge(&with_leases("two", Some("paused"))), []);
+    // Leases of nodes are held under the same identity by every process.
+    assert_eq!(judge(&with_leases("one", None)), []);
+}
+
+#[test]
+fn precious_kinds_are_never_deleted_more_often() {
+    let mut trace = idle(state(80));
+    let target = crate::gateway::request::Target::read(
+        &http::Method::DELETE,
+        &"/api/v1/namespaces/d/configmaps/a".parse().unwrap(),
+        b"",
+    );
+    let mut request = with_leases("two", None).requests.remove(1);
+    request.fingerprint = target.fingerprint();
+    request.target = target;
+    trace.requests = vec![request];
+    let plan: Plan = "drift-delete@end/pods/d/a;pace=paced".parse().unwrap();
+    let judge = |precious: &[crate::gateway::request::ResourceName]| {
+        judge_trial(&plan, &expected(), &BTreeMap::new(), precious, &trace)
+    };
+    assert_eq!(judge(&[]), [], "deleted again after drift");
+    let maps = crate::gateway::request::ResourceName {
+        group: String::new(),
+        plural: "configmaps".to_owned(),
+    };
+    assert_eq!(judge(&[maps])[0].oracle, Oracle::NoExtraDelete);
 }

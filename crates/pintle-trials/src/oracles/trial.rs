@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Oracle, PRECIOUS, Violation, reference::aborted, removals};
 use crate::{
     canonical::{Compare, differences},
+    gateway::request::ResourceName,
     plan::{Fault, Pace, Plan},
     run::Expected,
     trace::{Abort, Trace},
@@ -15,6 +16,7 @@ pub(crate) fn judge(
     plan: &Plan,
     expected: &Expected,
     allowed: &BTreeMap<String, usize>,
+    precious: &[ResourceName],
     trace: &Trace,
 ) -> Vec<Violation> {
     if trace.aborted == Some(Abort::Vanished) {
@@ -26,8 +28,13 @@ pub(crate) fn judge(
     }
     found.extend(same_end(plan, expected, trace));
     found.extend(status(trace));
-    found.extend(extra_deletes(plan, allowed, trace));
+    found.extend(extra_deletes(plan, allowed, precious, trace));
     found.extend(lost_updates(trace));
+    found.extend(dropped_fields(trace));
+    found.extend(super::leases::written_without(trace));
+    if plan.has(|it| it == Fault::Defaulting) {
+        found.extend(super::reference::restless(trace));
+    }
     found.extend(lost_finalizers(trace));
     found.extend(panics(trace));
     found.extend(user(trace));
@@ -36,7 +43,8 @@ pub(crate) fn judge(
 
 /// A state of the idle cluster differs from the reference.
 fn same_end(plan: &Plan, expected: &Expected, trace: &Trace) -> Option<Violation> {
-    let path_matters = plan.pace == Pace::Rapid || has_user(plan);
+    let by_user = |it: Fault| it.is_of_user() || it.is_drift();
+    let path_matters = plan.pace == Pace::Rapid || plan.has(by_user);
     let how = if path_matters {
         Compare::PathFree
     } else {
@@ -49,23 +57,16 @@ fn same_end(plan: &Plan, expected: &Expected, trace: &Trace) -> Option<Violation
             expected.steps.get(&checkpoint.step)
         };
         let found = differences(wanted?, &checkpoint.state, how);
-        Violation::differing(Oracle::SameEnd, checkpoint.step, found)
+        let violation = Violation::differing(Oracle::SameEnd, checkpoint.step, found)?;
+        Some(if violation.is_duplicate() {
+            Violation {
+                oracle: Oracle::NoDuplicate,
+                ..violation
+            }
+        } else {
+            violation
+        })
     })
-}
-
-fn has_user(plan: &Plan) -> bool {
-    let by_user = |fault: &Fault| {
-        matches!(
-            fault,
-            Fault::UserDelete
-                | Fault::UserNext
-                | Fault::UserRecreate
-                | Fault::DriftDelete
-                | Fault::DriftEdit
-                | Fault::DriftHeld
-        )
-    };
-    plan.faults.iter().any(|(fault, _)| by_user(fault))
 }
 
 fn status(trace: &Trace) -> Option<Violation> {
@@ -79,18 +80,21 @@ fn status(trace: &Trace) -> Option<Violation> {
 fn extra_deletes(
     plan: &Plan,
     allowed: &BTreeMap<String, usize>,
+    precious: &[ResourceName],
     trace: &Trace,
 ) -> Option<Violation> {
-    if has_user(plan) || plan.faults.len() > 1 {
+    if plan.has(Fault::is_of_user) {
         return None;
     }
-    // Two processes, or one and a late request, may both delete an object that is recreated anyway.
-    let twice = |(fault, _): &(Fault, _)| matches!(fault, Fault::Overlap | Fault::LateWrite);
-    let tolerant = plan.faults.iter().any(twice);
+    // Objects that are recreated anyway may be deleted again: after drift, or by two processes.
+    let again = |it: Fault| it.overlaps() || it.is_drift();
+    let tolerant = plan.has(again) || plan.faults.len() > 1;
     let removed = removals(trace);
     let extra = |(what, count): (&String, &usize)| {
         let allowed = allowed.get(what).copied().unwrap_or_default();
-        let precious = PRECIOUS.iter().any(|kind| what.starts_with(kind));
+        let of_user = precious.iter().map(ToString::to_string);
+        let mut kinds = of_user.chain(PRECIOUS.map(str::to_owned));
+        let precious = kinds.any(|kind| what.starts_with(&(kind + " ")));
         (*count > allowed && (precious || !tolerant)).then(|| {
             let loss = if precious {
                 ", which may hold data"
@@ -111,6 +115,14 @@ fn lost_updates(trace: &Trace) -> Option<Violation> {
     Some(Violation::new(
         Oracle::NoLostUpdate,
         format!("{what} has no resourceVersion and overwrote another client's change"),
+    ))
+}
+
+fn dropped_fields(trace: &Trace) -> Option<Violation> {
+    let what = trace.dropped.first()?;
+    Some(Violation::new(
+        Oracle::NoLostUpdate,
+        format!("{what} lost a property that the user set after the CRD was upgraded"),
     ))
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) applies: Vec<usize>,
     /// Steps that delete an object.
     pub(crate) deletes: Vec<usize>,
+    /// Whether the objects of the story are in namespaces that can be deleted.
+    pub(crate) deletable_namespace: bool,
     /// Whether the story is about a custom resource.
     pub(crate) custom: bool,
     /// Objects that the controller created and has to restore, as `resource/namespace/name`.
@@ -36,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) terminal_errors: bool,
 }
 
-const PLANNERS: [Planner; 14] = [
+const PLANNERS: [Planner; 15] = [
     crashes,
     lost_responses,
     errors,
@@ -51,6 +53,7 @@ const PLANNERS: [Planner; 14] = [
     stops,
     upgrades,
     leaders,
+    defaulting,
 ];
 
 /// Returns all plans with one fault, families taking turns, so that a short budget covers each.
@@ -70,6 +73,24 @@ fn interleave(mut families: Vec<std::vec::IntoIter<Plan>>) -> Vec<Plan> {
             return plans;
         }
     }
+}
+
+/// Returns about `most` of the plans, some of every family at every pace. Keeps their order.
+pub(crate) fn sample(plans: Vec<Plan>, most: usize) -> Vec<Plan> {
+    let mut sizes: BTreeMap<(Pace, String), usize> = BTreeMap::new();
+    let group = |plan: &Plan| (plan.pace, plan.family());
+    for plan in &plans {
+        *sizes.entry(group(plan)).or_default() += 1;
+    }
+    let each = most.checked_div(sizes.len()).unwrap_or_default().max(1);
+    let mut seen: BTreeMap<(Pace, String), usize> = BTreeMap::new();
+    let chosen = |plan: &Plan| {
+        let (size, nth) = (sizes[&group(plan)], seen.entry(group(plan)).or_default());
+        *nth += 1;
+        // Spread evenly: chosen whenever the share that is due reaches the next whole number.
+        (*nth * each) / size != ((*nth - 1) * each) / size
+    };
+    plans.into_iter().filter(chosen).collect()
 }
 
 fn at(request: &Request) -> Point {
@@ -123,9 +144,13 @@ pub(crate) fn crashes(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     each(trace, pace, &faults, is_effective)
 }
 
-/// Each write is applied, but its response is lost.
+/// Each write is applied, but its response is lost, or says that it timed out.
 fn lost_responses(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
-    each(trace, pace, &[Fault::LostResponse], is_effective)
+    let faults = match pace {
+        Pace::Paced => vec![Fault::LostResponse],
+        Pace::Rapid => vec![Fault::LostResponse, Fault::Timeout],
+    };
+    each(trace, pace, &faults, is_effective)
 }
 
 /// Each request fails once, or several times in a row.
@@ -176,6 +201,9 @@ fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
         if context.applies.contains(&request.step) {
             add(Fault::UserDelete);
             add(Fault::UserRecreate);
+            if pace == Pace::Paced && context.deletable_namespace {
+                add(Fault::NamespaceDelete);
+            }
         }
     }
     plans
@@ -272,15 +300,29 @@ fn upgrades(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     planned.then_some(plan).into_iter().collect()
 }
 
-/// Two processes run side by side after each write, or a write of a crashed one arrives late.
+/// Two processes run side by side after each write, one is paused and continues after its Lease has
+/// expired, or a write of a crashed one arrives late.
 fn leaders(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
-    let fault = match pace {
-        Pace::Paced => Fault::Overlap,
-        Pace::Rapid => Fault::LateWrite,
+    let faults = match pace {
+        Pace::Paced => vec![Fault::Overlap],
+        Pace::Rapid => vec![Fault::LateWrite, Fault::Paused, Fault::Overlap],
     };
-    each(trace, pace, &[fault], |request| {
-        is_effective(request) && request.target.resource.group != "external"
-    })
+    let is_inside = |request: &Request| request.target.resource.group != "external";
+    let mut plans = each(trace, pace, &faults, |request| {
+        is_effective(request) && is_inside(request)
+    });
+    if pace == Pace::Paced {
+        // A late delete removes what was created in the meantime, unless it names the object's UID.
+        plans.extend(each(trace, pace, &[Fault::LateWrite], |request| {
+            is_effective(request) && is_inside(request) && request.target.verb == Verb::Delete
+        }));
+    }
+    plans
+}
+
+/// A mutating webhook changes everything the controller writes, from the start.
+fn defaulting(_: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
+    vec![Plan::single(Fault::Defaulting, Point::Step(0), pace)]
 }
 
 /// Returns plans with two crashes: one during the recovery from another.
@@ -327,17 +369,7 @@ pub(crate) fn random(singles: &[Plan], seed: u64) -> Plan {
         } else {
             plan.pace
         };
-        let combines = |fault: &Fault| {
-            !matches!(
-                fault,
-                Fault::UserDelete
-                    | Fault::UserRecreate
-                    | Fault::UserNext
-                    | Fault::DriftEdit
-                    | Fault::DriftDelete
-                    | Fault::DriftHeld
-            )
-        };
+        let combines = |fault: &Fault| !fault.is_of_user() && !fault.is_drift();
         if let Some((fault, point)) = single.faults.first().filter(|(fault, _)| combines(fault)) {
             chosen.insert(point.clone(), *fault);
         }

@@ -22,6 +22,8 @@ pub enum Fault {
     CrashAfter,
     /// The request is applied, but the connection breaks before the response.
     LostResponse,
+    /// The request is applied, but the response is 504.
+    Timeout,
     /// The server responds with this status code and applies nothing.
     Error(u16),
     /// The server responds with this status code that many times.
@@ -38,6 +40,8 @@ pub enum Fault {
     UserNext,
     /// The user deletes and recreates the object of the story right after the request.
     UserRecreate,
+    /// The user deletes the namespace of the story's object right after the request.
+    NamespaceDelete,
     /// Watch events of this resource arrive late.
     Delay(Duration),
     /// The watch ends before the event.
@@ -65,15 +69,39 @@ pub enum Fault {
     LateWrite,
     /// A second process starts right after the request, and the first one runs on for a while.
     Overlap,
+    /// The process is cut off from the cluster, and a second one starts. The request and everything
+    /// after it arrives later than a Lease lasts.
+    Paused,
+    /// A mutating webhook adds annotations to everything the controller writes.
+    Defaulting,
 }
 
 impl Fault {
+    /// Returns whether users delete, change or recreate the object of the story.
+    pub(crate) fn is_of_user(self) -> bool {
+        matches!(
+            self,
+            Self::UserDelete | Self::UserNext | Self::UserRecreate | Self::NamespaceDelete
+        )
+    }
+
+    /// Returns whether another user changes an object of the controller.
+    pub(crate) fn is_drift(self) -> bool {
+        matches!(self, Self::DriftDelete | Self::DriftEdit | Self::DriftHeld)
+    }
+
+    /// Returns whether two processes act at the same time, or one after its end.
+    pub(crate) fn overlaps(self) -> bool {
+        matches!(self, Self::Overlap | Self::LateWrite | Self::Paused)
+    }
+
     /// Returns the name of the fault's family, as reports and tokens show it.
     pub fn name(self) -> String {
         match self {
             Self::CrashBefore => "crash-before".to_owned(),
             Self::CrashAfter => "crash-after".to_owned(),
             Self::LostResponse => "lost-response".to_owned(),
+            Self::Timeout => "timeout".to_owned(),
             Self::Error(code) => format!("error-{code}"),
             Self::Errors(code, times) => format!("errors-{code}x{times}"),
             Self::Refused => "refused".to_owned(),
@@ -82,6 +110,7 @@ impl Fault {
             Self::UserDelete => "user-delete".to_owned(),
             Self::UserNext => "user-next".to_owned(),
             Self::UserRecreate => "user-recreate".to_owned(),
+            Self::NamespaceDelete => "namespace-delete".to_owned(),
             Self::Delay(by) => format!("delay-{}ms", by.as_millis()),
             Self::Cut => "cut".to_owned(),
             Self::Gone => "gone".to_owned(),
@@ -95,6 +124,8 @@ impl Fault {
             Self::CrdUpgrade => "crd-upgrade".to_owned(),
             Self::LateWrite => "late-write".to_owned(),
             Self::Overlap => "overlap".to_owned(),
+            Self::Paused => "paused".to_owned(),
+            Self::Defaulting => "defaulting".to_owned(),
         }
     }
 
@@ -106,6 +137,7 @@ impl Fault {
             }
             Self::CrashAfter => "the process crashed right after this request was applied".into(),
             Self::LostResponse => "the request was applied, but its response was lost".into(),
+            Self::Timeout => "the request was applied, but the response was 504".into(),
             Self::Error(code) => {
                 format!("the server responded with {code} once and applied nothing")
             }
@@ -123,6 +155,7 @@ impl Fault {
             Self::UserRecreate => {
                 "the user deleted and recreated the object right after this request".into()
             }
+            Self::NamespaceDelete => "the user deleted the namespace right after this request".into(),
             Self::Delay(by) => format!("watch events of this resource arrived {by:?} late"),
             Self::Cut => "the watch ended before this event and was resumed".into(),
             Self::Gone => "the watch expired (410) before this event".into(),
@@ -150,6 +183,12 @@ impl Fault {
             }
             Self::Overlap => {
                 "a second process started after this request, and both ran for six seconds".into()
+            }
+            Self::Paused => {
+                "the process was cut off for 20 seconds while a second one ran, and this request arrived late".into()
+            }
+            Self::Defaulting => {
+                "a mutating webhook added annotations to everything the controller wrote".into()
             }
         }
     }
@@ -220,6 +259,11 @@ impl Plan {
             pace,
             ..Self::default()
         }
+    }
+
+    /// Returns whether any of the faults matches.
+    pub(crate) fn has(&self, matches: impl Fn(Fault) -> bool) -> bool {
+        self.faults.iter().any(|(fault, _)| matches(*fault))
     }
 
     pub(crate) fn single(fault: Fault, point: Point, pace: Pace) -> Self {

@@ -111,6 +111,10 @@ fn fault(name: &str) -> Result<Fault, TokenError> {
         Fault::CrdUpgrade,
         Fault::LateWrite,
         Fault::Overlap,
+        Fault::Paused,
+        Fault::Defaulting,
+        Fault::Timeout,
+        Fault::NamespaceDelete,
     ];
     if let Some(fault) = plain.into_iter().find(|fault| fault.name() == name) {
         return Ok(fault);

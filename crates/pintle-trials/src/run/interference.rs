@@ -7,9 +7,10 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::Driver;
+use super::{Driver, defaults};
 use crate::{
     actors,
+    canonical::State,
     hub::{Hub, Signal},
     plan::{Fault, Point},
     story::Desired,
@@ -23,6 +24,8 @@ const HELD: &str = "trials.pintle.dev/held";
 const HOLD: Duration = Duration::from_secs(30);
 /// The version that an upgrade adds to a CRD.
 const NEW_VERSION: &str = "v99";
+/// The property that an upgrade adds to the spec, and that users set from then on.
+const NEW_FIELD: &str = "trials";
 
 impl Driver<'_> {
     /// Injects the faults that precede the next step. Returns those that took effect.
@@ -46,6 +49,7 @@ impl Driver<'_> {
                 }
                 Fault::HeldFinalizer => add_finalizer(&self.hub, &step.object().path()).await,
                 Fault::CrdUpgrade => upgrade(&self.hub, step.object()).await,
+                Fault::Defaulting => defaults::register(&self.hub),
                 _ => false,
             };
             if fired {
@@ -130,7 +134,9 @@ impl Driver<'_> {
                 }
                 if *fault == Fault::DriftHeld {
                     sleep(HOLD).await;
-                    remove_finalizer(&self.hub, &path).await;
+                    if !remove_finalizer(&self.hub, &path).await {
+                        self.hub.record.lock().trace.unheld.push(id.clone());
+                    }
                 }
                 self.wait_until_idle(false).await;
                 self.checkpoint().await;
@@ -208,9 +214,41 @@ async fn upgrade(hub: &Hub, object: &Desired) -> bool {
     for version in versions {
         let spec = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         if let Some(properties) = spec.as_object_mut() {
-            properties.insert("trials".to_owned(), json!({"type": "string"}));
+            properties.insert(NEW_FIELD.to_owned(), json!({"type": "string"}));
         }
     }
     let updated = hub.call(Method::PUT, &path, JSON, Some(&crd)).await.0;
-    status.is_success() && updated.is_success()
+    let done = status.is_success() && updated.is_success();
+    if done {
+        hub.record.lock().upgraded = Some(object.kind.kind.clone());
+    }
+    done
+}
+
+/// Sets the new property of an upgraded kind, as users do who know it.
+pub(crate) fn set_new_field(value: &mut Value) {
+    if value["spec"].is_object() {
+        value["spec"][NEW_FIELD] = "b".into();
+    }
+}
+
+/// Removes the new property of an upgraded kind from a state. Returns the objects that lost it,
+/// although users set it.
+pub(super) fn take_new_field(kind: &str, state: &mut State) -> Vec<String> {
+    let mut dropped = Vec::new();
+    let prefix = format!("{kind} ");
+    for (title, objects) in &mut state.objects {
+        if !title.starts_with(&prefix) {
+            continue;
+        }
+        for spec in objects
+            .iter_mut()
+            .filter_map(|it| it["spec"].as_object_mut())
+        {
+            if spec.remove(NEW_FIELD).is_none() {
+                dropped.push(title.clone());
+            }
+        }
+    }
+    dropped
 }

@@ -9,11 +9,17 @@
 //! because there is nothing to wait for if the state already equals the reference. Only if it
 //! differs does the run wait longer, up to the time within which the controller has to converge.
 
-mod interference;
+mod defaults;
+pub(crate) mod interference;
+pub(crate) mod prepare;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use http::Method;
+use pintle_apiserver::ApiServer;
 use serde_json::Value;
 use tokio::{
     runtime::{Builder, LocalOptions},
@@ -22,9 +28,10 @@ use tokio::{
 };
 
 use crate::{
-    actors,
+    actors::{self, Cast},
     canonical::{Compare, Ignored, Snapshot, State, canonical, differences},
     check::Predicate,
+    gateway::request::ResourceName,
     hub::{Hub, Signal},
     plan::{Fault, Pace, Plan},
     process::{self, Factory, supervise},
@@ -42,6 +49,8 @@ const LAST_IDLE: Duration = Duration::from_secs(40);
 const GAP: Duration = Duration::from_millis(7);
 /// How long the idle reference is observed at the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many requests of an idle controller are enough.
+const IDLE_REQUESTS: usize = 2000;
 /// How long the cluster may take to become idle, not counting the idle time itself.
 const IDLE_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
@@ -51,15 +60,38 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_CHANGES: u64 = 1000;
 
 /// The state shared by all scenarios of a check.
+#[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) factory: Factory,
     pub(crate) crds: Vec<Value>,
     pub(crate) given: Vec<Desired>,
     pub(crate) ignored: Ignored,
-    pub(crate) workloads: bool,
+    pub(crate) cast: Cast,
     pub(crate) within: Duration,
     pub(crate) always: Vec<Predicate>,
     pub(crate) eventually: Vec<Predicate>,
+    /// The namespaces of all objects, except `default`.
+    pub(crate) namespaces: BTreeSet<String>,
+    /// The server that scenarios start with a copy of.
+    pub(crate) prepared: OnceLock<Result<ApiServer, String>>,
+}
+
+impl Setup {
+    /// Returns the kinds that exist before the story, with their versions.
+    pub(crate) fn given_kinds(&self) -> BTreeMap<ResourceName, String> {
+        let given = self.given.iter();
+        let mut kinds: BTreeMap<ResourceName, String> = given
+            .map(|object| (object.kind.resource.clone(), object.kind.version.clone()))
+            .collect();
+        if !self.namespaces.is_empty() {
+            let namespaces = ResourceName {
+                group: String::new(),
+                plural: "namespaces".to_owned(),
+            };
+            kinds.insert(namespaces, "v1".to_owned());
+        }
+        kinds
+    }
 }
 
 /// The states that a scenario has to reach.
@@ -71,6 +103,23 @@ pub(crate) struct Expected {
     pub(crate) absent: BTreeMap<usize, Arc<State>>,
     /// Earlier states of objects, as merge patches, by object.
     pub(crate) edits: BTreeMap<String, Value>,
+}
+
+impl Expected {
+    /// Expects these namespaces to be gone, with everything in them.
+    pub(crate) fn without_namespaces(&mut self, namespaces: &BTreeSet<String>) {
+        for state in self.absent.values_mut() {
+            let state = Arc::make_mut(state);
+            let stays = |title: &String| {
+                let (kind, name) = title.split_once(' ').unwrap_or((title, ""));
+                let (namespace, _) = name.split_once('/').unwrap_or_default();
+                !namespaces.contains(namespace)
+                    && !(kind == "Namespace" && namespaces.contains(name))
+            };
+            state.objects.retain(|title, _| stays(title));
+            state.ids.retain(|title, _| stays(title));
+        }
+    }
 }
 
 /// How thorough a run is.
@@ -93,6 +142,15 @@ pub(crate) fn scenario(
     limit: usize,
     depth: Depth,
 ) -> Trace {
+    let prepared = match setup.prepared() {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            return Trace {
+                aborted: Some(Abort::Story(why.clone())),
+                ..Trace::default()
+            };
+        }
+    };
     process::collect_panics();
     let runtime = Builder::new_current_thread()
         .enable_time()
@@ -100,7 +158,8 @@ pub(crate) fn scenario(
         .build_local(LocalOptions::default());
     let mut trace = match runtime {
         Ok(runtime) => {
-            let trace = runtime.block_on(drive(setup, steps, plan, expected, limit, depth));
+            let driven = drive(setup, prepared, steps, plan, expected, limit, depth);
+            let trace = runtime.block_on(driven);
             // Ignore panics in tasks that are dropped with the runtime.
             let panics = process::take_panics();
             process::collect_panics();
@@ -121,6 +180,7 @@ pub(crate) fn scenario(
 
 async fn drive(
     setup: &Setup,
+    prepared: &ApiServer,
     steps: &[Step],
     plan: &Plan,
     expected: Option<&Expected>,
@@ -128,7 +188,7 @@ async fn drive(
     depth: Depth,
 ) -> Trace {
     let (sender, signals) = mpsc::unbounded_channel();
-    let hub = Hub::new(plan, steps.to_vec(), limit, setup.workloads, sender);
+    let hub = Hub::new(plan, steps.to_vec(), limit, setup, prepared, sender);
     let driver = Driver {
         setup,
         plan,
@@ -136,17 +196,13 @@ async fn drive(
         depth,
         hub: Arc::clone(&hub),
     };
-    if let Err(why) = driver.prepare().await {
-        hub.give_up(Abort::Story(why));
-    } else {
-        tokio::task::spawn_local(actors::run(Arc::clone(&hub), setup.workloads));
-        let supervisor = supervise(Arc::clone(&hub), Arc::clone(&setup.factory), signals);
-        tokio::task::spawn_local(supervisor);
-        tokio::select! {
-            biased;
-            () = hub.abort.cancelled() => {}
-            () = driver.play() => {}
-        }
+    tokio::task::spawn_local(actors::run(Arc::clone(&hub), setup.cast.clone()));
+    let supervisor = supervise(Arc::clone(&hub), Arc::clone(&setup.factory), signals);
+    tokio::task::spawn_local(supervisor);
+    tokio::select! {
+        biased;
+        () = hub.abort.cancelled() => {}
+        () = driver.play() => {}
     }
     hub.abort.cancel();
     let mut record = hub.record.lock();
@@ -163,52 +219,6 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// Installs CRDs, namespaces and the objects that the story requires.
-    async fn prepare(&self) -> Result<(), String> {
-        let json = "application/json";
-        for crd in &self.setup.crds {
-            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let (status, response) = self.hub.call(Method::POST, path, json, Some(crd)).await;
-            if !status.is_success() {
-                let name = &crd["metadata"]["name"];
-                return Err(format!(
-                    "cannot install the CRD {name}: {}",
-                    response["message"]
-                ));
-            }
-        }
-        let given = self.setup.given.iter();
-        let objects = given.chain(self.hub.steps.iter().map(Step::object));
-        let mut namespaces: Vec<&str> = objects
-            .filter(|object| object.kind.namespaced && object.namespace != "default")
-            .map(|object| object.namespace.as_str())
-            .collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        for name in namespaces {
-            let namespace = serde_json::json!({
-                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
-            });
-            let path = "/api/v1/namespaces";
-            self.hub
-                .call(Method::POST, path, json, Some(&namespace))
-                .await;
-        }
-        for object in &self.setup.given {
-            let path = object.kind.path(&object.namespace);
-            let value = Some(&object.value);
-            let (status, response) = self.hub.call(Method::POST, &path, json, value).await;
-            if !status.is_success() {
-                return Err(format!(
-                    "cannot create {}: {}",
-                    object.title(),
-                    response["message"]
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// Plays the story.
     async fn play(&self) {
         if !self.setup.always.is_empty() {
@@ -240,7 +250,8 @@ impl Driver<'_> {
             self.checkpoint().await;
         }
         self.drift().await;
-        if self.depth == Depth::Thorough {
+        // Fights over defaults may take their time.
+        if self.depth == Depth::Thorough || self.plan.has(|it| it == Fault::Defaulting) {
             self.observe_idle().await;
         }
     }
@@ -292,13 +303,20 @@ impl Driver<'_> {
         let mut waits = waits.into_iter().map(Duration::from_secs);
         loop {
             let snapshot = self.hub.snapshot().await;
-            let state = canonical(&snapshot, &self.setup.ignored);
-            let step = self.hub.record.lock().step;
+            let mut state = canonical(&snapshot, &self.setup.ignored);
+            let (step, upgraded) = {
+                let record = self.hub.record.lock();
+                (record.step, record.upgraded.clone())
+            };
+            let dropped = upgraded.map_or_else(Vec::new, |kind| {
+                interference::take_new_field(&kind, &mut state)
+            });
             let stale = self.stale_status(&snapshot);
             let failed = self.unmet(&snapshot);
             let wanted = self.wanted(step);
             let fits = wanted.is_none_or(|wanted| {
                 stale.is_empty()
+                    && dropped.is_empty()
                     && failed.is_empty()
                     && differences(wanted, &state, self.compare()).is_empty()
             });
@@ -311,6 +329,7 @@ impl Driver<'_> {
                     record.mark(format!("not met: {name}"));
                     record.trace.unmet.push(name);
                 }
+                record.trace.dropped.extend(dropped);
                 let checkpoint = Checkpoint {
                     step,
                     at: record.now(),
@@ -340,13 +359,7 @@ impl Driver<'_> {
     }
 
     fn compare(&self) -> Compare {
-        let deleted = self.plan.faults.iter().any(|(fault, _)| {
-            matches!(
-                fault,
-                Fault::UserDelete | Fault::UserNext | Fault::UserRecreate
-            )
-        });
-        if self.plan.pace == Pace::Rapid || deleted {
+        if self.plan.pace == Pace::Rapid || self.plan.has(Fault::is_of_user) {
             Compare::PathFree
         } else {
             Compare::Exact
@@ -385,7 +398,7 @@ impl Driver<'_> {
 
     /// Observes the idle cluster for a day, then through a restart.
     async fn observe_idle(&self) {
-        self.observe("24 idle hours", sleep(DAY)).await;
+        self.observe("24 idle hours", self.day()).await;
         let process = {
             let record = self.hub.record.lock();
             let requests = record.trace.requests.iter();
@@ -396,6 +409,15 @@ impl Driver<'_> {
             let _ = self.hub.signals.send(Signal::Crash(process));
             self.observe("a restart while idle", sleep(Duration::from_secs(120)))
                 .await;
+        }
+    }
+
+    /// Waits for a day, or until the controller has sent many requests, such as renewals of a Lease.
+    async fn day(&self) {
+        let requests = || self.hub.record.lock().trace.requests.len();
+        let (before, end) = (requests(), Instant::now() + DAY);
+        while Instant::now() < end && requests() - before < IDLE_REQUESTS {
+            sleep(POLL_INTERVAL * 10).await;
         }
     }
 

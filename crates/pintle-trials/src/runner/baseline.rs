@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -15,11 +15,11 @@ use crate::{
     Check, Report,
     canonical::{Compare, State, differences},
     oracles::{Oracle, Violation, fresh, judge_reference, removals, same_requests},
-    plan::{Pace, Plan, families::Context},
+    plan::{Fault, Pace, Plan, families::Context},
     report::Failure,
     run::{Depth, Expected, Setup, scenario},
     story::{Desired, Step},
-    trace::Trace,
+    trace::{Request, Trace},
 };
 
 /// Runs without faults, and the data derived from them.
@@ -71,6 +71,12 @@ impl Baseline {
             report.permissions.merge(&super::permissions_of(trace));
         }
         let mut found = judge_reference(&paced, steps, &check.setup.given);
+        let writes =
+            |request: &Request| request.target.verb.is_write() && !request.target.is_bookkeeping();
+        if found.is_empty() && !paced.requests.iter().any(writes) {
+            let text = "the controller wrote nothing, so there is nothing to check";
+            found.push(Violation::new(Oracle::Story, text));
+        }
         let mut deterministic = true;
         if found.is_empty()
             && let Err(how) = same_requests(&paced, &again)
@@ -201,14 +207,11 @@ impl Baseline {
             .map(|it| format!("{}/{}", it.namespace, it.name))
             .collect();
         let setup = Setup {
-            factory: Arc::clone(&check.setup.factory),
-            crds: check.setup.crds.clone(),
             given: check.setup.given.iter().cloned().chain(given).collect(),
-            ignored: check.setup.ignored.clone(),
-            workloads: check.setup.workloads,
-            within: check.setup.within,
             always: Vec::new(),
             eventually: Vec::new(),
+            prepared: OnceLock::new(),
+            ..check.setup.clone()
         };
         report.scenarios += 1;
         let plan = Plan::reference(Pace::Paced);
@@ -256,6 +259,10 @@ impl Baseline {
             deletes: (0..check.steps().len())
                 .filter(|i| matches!(check.steps()[*i], Step::Delete(_)))
                 .collect(),
+            deletable_namespace: check.steps().iter().all(|step| {
+                let object = step.object();
+                object.kind.namespaced && object.namespace != "default"
+            }),
             custom: check.steps().iter().all(|step| {
                 let resource = &step.object().kind.resource;
                 check.setup.crds.iter().any(|crd| {
@@ -304,7 +311,11 @@ impl Baseline {
             Pace::Rapid => &self.rapid_expected,
         };
         if plan.steps.is_empty() {
-            return all.clone();
+            let mut expected = all.clone();
+            if plan.has(|it| it == Fault::NamespaceDelete) {
+                expected.without_namespaces(&check.setup.namespaces);
+            }
+            return expected;
         }
         // A shorter story is compared with a reference of its own.
         let steps = self.steps_of(check, plan);
@@ -322,13 +333,17 @@ impl Baseline {
             Depth::Patient,
         );
         let absent = plan.steps.iter().enumerate();
-        Expected {
+        let mut expected = Expected {
             absent: absent
                 .filter_map(|(i, step)| Some((i, all.absent.get(step).cloned()?)))
                 .collect(),
             edits: all.edits.clone(),
             ..expected_of(&trace)
+        };
+        if plan.has(|it| it == Fault::NamespaceDelete) {
+            expected.without_namespaces(&check.setup.namespaces);
         }
+        expected
     }
 
     /// Returns the changes that the controller made to objects of other users.

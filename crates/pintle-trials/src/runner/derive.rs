@@ -20,6 +20,7 @@ pub(super) fn derive(check: &mut Check) -> Result<(), String> {
             && crd["spec"]["names"]["plural"] == base.kind.resource.plural.as_str()
     });
     let changes = walk::changes(&base, crd);
+    let prepared = check.setup.prepared().map_err(String::clone)?;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -28,17 +29,9 @@ pub(super) fn derive(check: &mut Check) -> Result<(), String> {
     let setup = &check.setup;
     check.story = runtime.block_on(async {
         let (signals, _ignored) = mpsc::unbounded_channel();
-        let hub = Hub::new(&Plan::default(), Vec::new(), usize::MAX, true, signals);
+        let (plan, limit) = (Plan::default(), usize::MAX);
+        let hub = Hub::new(&plan, Vec::new(), limit, setup, prepared, signals);
         let json = "application/json";
-        for crd in &setup.crds {
-            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            hub.call(Method::POST, path, json, Some(crd)).await;
-        }
-        if base.kind.namespaced && base.namespace != "default" {
-            let namespace = serde_json::json!({"metadata": {"name": base.namespace}});
-            hub.call(Method::POST, "/api/v1/namespaces", json, Some(&namespace))
-                .await;
-        }
         let path = format!("{}?dryRun=All", base.kind.path(&base.namespace));
         let accepts = |value: &Value| {
             // The server is in this process and answers immediately.

@@ -22,8 +22,9 @@ use crate::{
     permissions::Permissions,
     plan::{Fault, Pace, Plan, families},
     report::Failure,
-    run::{Depth, scenario},
+    run::{Depth, prepare::namespaces, scenario},
     shrink,
+    story::Step,
     trace::{Abort, Trace},
 };
 
@@ -35,6 +36,10 @@ const PER_FAMILY: usize = 2;
 /// Runs a check.
 pub(crate) fn run(mut check: Check) -> Report {
     let watch = Stopwatch::start();
+    let given = check.setup.given.iter();
+    let objects = given.chain(check.story.iter().map(Step::object));
+    let namespaces = namespaces(objects.chain(&check.walk));
+    check.setup.namespaces.extend(namespaces);
     if check.errors.is_empty()
         && let Err(error) = derive::derive(&mut check)
     {
@@ -78,6 +83,17 @@ pub(crate) fn run(mut check: Check) -> Report {
         let (reference, context) = (baseline.reference(pace), baseline.context(&check));
         let plans = families::singles(reference, pace, &context);
         singles.extend(plans.into_iter().filter(wanted));
+    }
+    if let Some(most) = check.options.sample
+        && !check.options.budget_from_env
+        && most < singles.len()
+    {
+        let all = singles.len();
+        singles = families::sample(singles, most);
+        report.note(format!(
+            "{} of {all} single faults were tried",
+            singles.len()
+        ));
     }
     absorb(
         &check,
@@ -208,7 +224,13 @@ impl Baseline {
             limit,
             Depth::Trial,
         );
-        let mut found = judge_trial(plan, &expected, self.removals(), &trace);
+        let mut found = judge_trial(
+            plan,
+            &expected,
+            self.removals(),
+            &check.options.precious,
+            &trace,
+        );
         found.extend(self.foreign(check, &trace));
         found.retain(|violation| !check.options.relaxes(violation.oracle));
         (trace, found)
@@ -217,10 +239,7 @@ impl Baseline {
 
 /// Returns whether a plan also works with fewer steps.
 pub(crate) fn is_shrinkable(plan: &Plan) -> bool {
-    !plan
-        .faults
-        .iter()
-        .any(|(fault, _)| matches!(fault, Fault::DriftEdit | Fault::UserNext))
+    !plan.has(|it| matches!(it, Fault::DriftEdit | Fault::UserNext))
 }
 
 pub(crate) fn permissions_of(trace: &Trace) -> Permissions {

@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// How many random combinations to try. `None`: as many as the budget allows.
     pub(crate) seeds: Option<usize>,
+    /// At most how many single faults to try, unless a budget is set explicitly.
+    pub(crate) sample: Option<usize>,
     pub(crate) pairs: bool,
     pub(crate) terminal_errors: bool,
     pub(crate) replay: Option<String>,
@@ -28,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) without: Vec<(String, String)>,
     pub(crate) only: Option<BTreeSet<String>>,
     pub(crate) may_write: Vec<ResourceName>,
+    /// Kinds that hold data, besides those that do for every controller.
+    pub(crate) precious: Vec<ResourceName>,
     pub(crate) role: Option<Value>,
     pub(crate) pages: PathBuf,
     pub(crate) regressions: PathBuf,
@@ -81,6 +85,7 @@ impl Options {
                 Some(seeds) => Some(usize::try_from(seeds).unwrap_or(usize::MAX)),
                 None => budget.is_none().then_some(0),
             },
+            sample: None,
             pairs: budget.is_some(),
             terminal_errors: false,
             replay: variable("REPLAY").map(|(_, token)| token),
@@ -89,6 +94,7 @@ impl Options {
             without: Vec::new(),
             only: None,
             may_write: Vec::new(),
+            precious: Vec::new(),
             role: None,
             pages: target_folder(manifest.as_deref()).join("trials"),
             regressions: manifest.unwrap_or_default().join("trials-regressions"),

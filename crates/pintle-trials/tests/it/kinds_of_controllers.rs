@@ -198,6 +198,27 @@ fn predicates_of_the_user_are_checked() {
         .try_run();
     // The garbage collector deletes the ConfigMap first.
     assert!(report.found(Oracle::User), "{report}");
+    let report = trial(&folder, of_pintle)
+        .eventually("there are two Services", |view| {
+            view.list::<Service>().len() == 2
+        })
+        .story(Story::new().apply(&web()))
+        .only(&["nothing"])
+        .try_run();
+    assert!(report.found(Oracle::User), "{report}");
+}
+
+/// Proves trials/one-line.
+#[test]
+fn controller_that_writes_nothing_fails() {
+    let folder = tempdir().unwrap();
+    let idle = |cx: Cx| async move {
+        let _ = Api::<Web>::all(cx.client()).list(&Default::default()).await;
+        future::pending::<()>().await;
+    };
+    let report = trial(&folder, idle).story(short()).try_run();
+    assert!(report.found(Oracle::Story), "{report}");
+    assert!(report.to_string().contains("wrote nothing"), "{report}");
 }
 
 /// Proves trials/permissions.

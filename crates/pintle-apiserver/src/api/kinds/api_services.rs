@@ -26,6 +26,12 @@ const PRIORITIES: (i64, i64) = (1000, 100);
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<BTreeMap<String, Vec<String>>>);
 
+impl Clone for Registered {
+    fn clone(&self) -> Self {
+        Self(Mutex::new(self.0.lock().clone()))
+    }
+}
+
 /// `apiregistration.k8s.io/apiservices`.
 #[derive(Debug)]
 pub(super) struct ApiServices;

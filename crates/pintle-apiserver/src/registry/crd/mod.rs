@@ -52,7 +52,7 @@ pub(crate) type LazySchema = LazyLock<Structural, Box<dyn FnOnce() -> Structural
 pub(crate) type Schemas = BTreeMap<String, Arc<LazySchema>>;
 
 /// One version of a custom resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CustomVersion {
     /// The name of the definition.
     pub(crate) definition: String,

@@ -44,7 +44,7 @@ pub(crate) struct Decision {
 }
 
 /// The names of one group.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Group {
     /// The holders of each name. More than one only if a client edited the status.
     taken: BTreeMap<Taken, BTreeSet<String>>,
@@ -53,7 +53,7 @@ struct Group {
 }
 
 /// The names of all groups.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(in crate::registry) struct Names {
     groups: BTreeMap<String, Group>,
     /// Names that are decided but not stored yet, by claim.
@@ -62,7 +62,7 @@ pub(in crate::registry) struct Names {
 }
 
 /// The names that one CRD holds, as stored.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(in crate::registry) struct Entry {
     group: String,
     taken: BTreeSet<Taken>,

@@ -151,11 +151,15 @@ fn process_stops_at_every_step_and_deletions_are_held() {
         [
             "stopped@step/0;pace=paced",
             "crd-upgrade@step/1;pace=paced",
+            "defaulting@step/0;pace=paced",
             "stopped@step/1;pace=paced",
             "held-finalizer@step/1;pace=paced",
         ]
     );
-    assert_eq!(singles(&trace, Pace::Rapid, &context), []);
+    assert_eq!(
+        tokens(&singles(&trace, Pace::Rapid, &context)),
+        ["defaulting@step/0;pace=rapid"]
+    );
 }
 
 #[test]
@@ -165,8 +169,49 @@ fn processes_overlap_or_leave_a_late_write() {
         of(Pace::Paced)[0].to_string(),
         "overlap@create/configmaps/d/a#1;pace=paced"
     );
+    let last = of(Pace::Rapid);
+    let last: Vec<String> = last.iter().rev().take(3).map(Plan::to_string).collect();
     assert_eq!(
-        of(Pace::Rapid)[3].to_string(),
-        "late-write@patch/configmaps/d/a#2;pace=rapid"
+        last,
+        [
+            "overlap@patch/configmaps/d/a#2;pace=rapid",
+            "paused@patch/configmaps/d/a#2;pace=rapid",
+            "late-write@patch/configmaps/d/a#2;pace=rapid",
+        ]
     );
+}
+
+#[test]
+fn only_other_namespaces_are_deleted() {
+    let count = |deletable_namespace| {
+        let context = Context {
+            applies: vec![0],
+            deletable_namespace,
+            ..Context::default()
+        };
+        let plans = user_acts(&reference(), Pace::Paced, &context);
+        let deletes = plans
+            .iter()
+            .filter(|plan| plan.family() == "namespace-delete");
+        deletes.count()
+    };
+    assert_eq!((count(false), count(true)), (0, 4));
+}
+
+#[test]
+fn sample_has_some_of_every_family() {
+    let context = Context {
+        steps: 2,
+        applies: vec![0, 1],
+        ..Context::default()
+    };
+    let mut all = singles(&reference(), Pace::Paced, &context);
+    all.extend(singles(&reference(), Pace::Rapid, &context));
+    let families = |plans: &[Plan]| -> std::collections::BTreeSet<String> {
+        plans.iter().map(Plan::family).collect()
+    };
+    let chosen = sample(all.clone(), 40);
+    assert!((30..=45).contains(&chosen.len()), "{}", chosen.len());
+    assert_eq!(families(&chosen), families(&all));
+    assert_eq!(sample(all.clone(), 10_000), all);
 }
