@@ -143,7 +143,7 @@ fn strip(kind: &str, object: &mut Value) {
             }
         }
     }
-    if let Some(template) = object["spec"]["template"]["metadata"].as_object_mut()
+    if let Some(Value::Object(template)) = object.pointer_mut("/spec/template/metadata")
         && let Some(Value::Object(annotations)) = template.get_mut("annotations")
     {
         annotations.remove(DEFAULTED);

@@ -8,7 +8,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
 };
-use pintle::controller::{Action, Context, ReconcileError};
+use pintle::controller::{Action, Context};
 use pintle_trials::Cx;
 use serde_json::json;
 
@@ -26,9 +26,8 @@ pub async fn repaired(cx: Cx) {
 
 async fn run(cx: Cx, by_uid: bool) {
     let controller = kit::controller(&cx).owns::<Secret>();
-    let reconcile = move |shop: Arc<Shop>, cx: Context| async move {
-        sync(&shop, &cx, by_uid).await.map_err(ReconcileError::from)
-    };
+    let reconcile =
+        move |shop: Arc<Shop>, cx: Context| async move { sync(&shop, &cx, by_uid).await };
     let _ = controller.run(reconcile, cx.shutdown()).await;
 }
 

@@ -17,11 +17,10 @@ use crate::{
 /// server could refuse them.
 pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
     let late = [Fault::LateWrite, Fault::Paused].map(Fault::name);
-    let commits = |request: &'_ Request| -> Vec<Commit> { request.commits.clone() };
-    let mut all: Vec<(Commit, &Request)> = trace
+    let mut all: Vec<(&Commit, &Request)> = trace
         .requests
         .iter()
-        .flat_map(|request| commits(request).into_iter().map(move |it| (it, request)))
+        .flat_map(|request| request.commits.iter().map(move |commit| (commit, request)))
         .collect();
     all.sort_by_key(|(commit, _)| commit.revision);
     // By Lease: who holds it, and under which identity each process held it.
@@ -34,7 +33,7 @@ pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
                 if !holder.is_empty() {
                     identities.insert(process, holder.clone());
                 }
-                holders.insert(commit.key, holder);
+                holders.insert(commit.key.clone(), holder);
             }
             continue;
         }

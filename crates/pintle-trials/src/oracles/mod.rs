@@ -9,6 +9,8 @@ mod trial;
 
 use std::{collections::BTreeMap, fmt};
 
+use serde_json::Value;
+
 pub(crate) use self::{
     reference::{fresh, judge as judge_reference, same_requests},
     trial::judge as judge_trial,
@@ -126,9 +128,10 @@ impl Violation {
 
     /// Returns whether there are more generated children than expected.
     fn is_duplicate(&self) -> bool {
+        let count = |it: Option<&Value>| it.and_then(Value::as_u64);
         self.differences.first().is_some_and(|first| {
-            let count = |it: &Option<serde_json::Value>| it.as_ref().and_then(|it| it.as_u64());
-            first.path == "(number of objects)" && count(&first.got) > count(&first.want)
+            first.path == "(number of objects)"
+                && count(first.got.as_ref()) > count(first.want.as_ref())
         })
     }
 

@@ -241,10 +241,8 @@ pub(super) fn take_new_field(kind: &str, state: &mut State) -> Vec<String> {
         if !title.starts_with(&prefix) {
             continue;
         }
-        for spec in objects
-            .iter_mut()
-            .filter_map(|it| it["spec"].as_object_mut())
-        {
+        let specs = objects.iter_mut().filter_map(|it| it.get_mut("spec"));
+        for spec in specs.filter_map(Value::as_object_mut) {
             if spec.remove(NEW_FIELD).is_none() {
                 dropped.push(title.clone());
             }

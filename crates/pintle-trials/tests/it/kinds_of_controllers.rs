@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, future};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use kube_runtime::{
     WatchStreamExt,
@@ -213,7 +213,9 @@ fn predicates_of_the_user_are_checked() {
 fn controller_that_writes_nothing_fails() {
     let folder = tempdir().unwrap();
     let idle = |cx: Cx| async move {
-        let _ = Api::<Web>::all(cx.client()).list(&Default::default()).await;
+        let _ = Api::<Web>::all(cx.client())
+            .list(&ListParams::default())
+            .await;
         future::pending::<()>().await;
     };
     let report = trial(&folder, idle).story(short()).try_run();
