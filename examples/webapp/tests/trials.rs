@@ -29,7 +29,7 @@ fn webapp_converges() {
     let report = check(operator)
         .walk(&WebApp::new("shop", spec))
         .given(&secret)
-        .sample(100)
+        .sample(60)
         .budget(Duration::MAX)
         .run();
     if std::env::var_os("PINTLE_TRIALS_BUDGET").is_none() {
