@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     False,
     Null,
     In,
-    /// An operator or a bracket, its text says which.
+    /// An operator or a bracket; its text tells which.
     Symbol,
     End,
 }

@@ -13,9 +13,9 @@ const MAX_SNIPPET: usize = 16_384;
 pub struct Issue {
     /// What is wrong.
     pub message: String,
-    /// The line, counted from 1; 0 if the error concerns the whole expression.
+    /// The line, counted from 1; 0 if the error is about the whole expression.
     pub line: usize,
-    /// The column in code points, counted from 1; 0 if the error concerns the whole expression.
+    /// The column in code points, counted from 1; 0 if the error is about the whole expression.
     pub column: usize,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// Collects errors by the code point at which they are.
+/// Collects errors, each with the code point it occurs at.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     found: Vec<(Option<usize>, String)>,

@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::{CustomResource, ResourceExt};
-use pintle::{
-    controller::{Action, Context, Controller, ReconcileError},
-    events::EventType,
-    informer::InformerFactory,
-};
+use pintle::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

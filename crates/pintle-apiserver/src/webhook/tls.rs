@@ -17,8 +17,8 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// The certificates that a webhook may have, in PEM. Parsed on first use. An empty bundle stands for
-/// those of the system.
+/// The certificates that a webhook is verified with, in PEM. Parsed on first use. An empty bundle
+/// stands for those of the system.
 #[derive(Clone)]
 pub(crate) struct Roots {
     bundle: Arc<Vec<u8>>,
@@ -79,7 +79,7 @@ fn system_certificates() -> Vec<CertificateDer<'static>> {
     loaded.certs
 }
 
-/// Trusts these certificates, and skips invalid ones if they are `lenient`ly loaded.
+/// Trusts these certificates. If `lenient`, skips invalid ones.
 fn client_config(
     certificates: Vec<CertificateDer<'static>>,
     lenient: bool,

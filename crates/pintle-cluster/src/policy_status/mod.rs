@@ -24,7 +24,7 @@ use crate::{
     loops::{Environment, LoopError},
 };
 
-/// The field manager of the status, as upstream's controller is called.
+/// The field manager of the status; upstream's controller uses the same name.
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
 /// Runs the loop until `stop` is cancelled.

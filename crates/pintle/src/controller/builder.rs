@@ -252,6 +252,21 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     ///
     /// An invalid name is reported by [`run`](Self::run).
     ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use pintle::{controller::{Context, Controller}, informer::InformerFactory};
+    /// # use std::sync::Arc;
+    /// async fn clean_up(config: Arc<ConfigMap>, cx: Context) -> Result<(), std::io::Error> {
+    ///     // Delete what the reconcile function has created outside the cluster.
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn build(informers: &InformerFactory) {
+    /// let controller = Controller::<ConfigMap>::new("configs", informers)
+    ///     .finalizer("example.com/clean-up", clean_up);
+    /// # }
+    /// ```
+    ///
     /// [`ReconcileError::retry_after`]: super::ReconcileError::retry_after
     pub fn finalizer<F, R, X>(mut self, name: impl Into<String>, cleanup: F) -> Self
     where

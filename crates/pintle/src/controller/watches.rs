@@ -18,7 +18,7 @@ use crate::{
 
 impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Enqueues the controlling owner of every `C` that changes. After a change of owner, the
-    /// former one is enqueued too.
+    /// previous one is enqueued too.
     pub fn owns<C: Watchable>(self) -> Self {
         self.on_owned::<C>(WatchInput::new(), None)
     }

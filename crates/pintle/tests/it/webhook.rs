@@ -61,7 +61,7 @@ fn map(name: &str, key: &str) -> ConfigMap {
     }
 }
 
-/// Creates a webhook configuration of this kind that matches the creation of ConfigMaps.
+/// Creates a webhook configuration of this kind that matches the creation of `ConfigMap`s.
 async fn configure(client: &Client, kind: &str, client_config: &Value) {
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));

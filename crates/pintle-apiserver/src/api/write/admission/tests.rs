@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Namespaces that every cluster needs are protected by admission, which the server's own writes
-/// skip; that what is stored must be valid holds for them too.
+/// Admission protects the namespaces that every cluster needs. The server's own writes skip it, but
+/// still have to be valid.
 #[tokio::test]
 async fn own_writes_are_validated_but_not_admitted() {
     let server = ApiServer::builder().build();
