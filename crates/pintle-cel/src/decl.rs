@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use crate::types::Type;
+use crate::{parser::RESERVED, types::Type};
 
 /// The largest request that a server accepts, which bounds every value without its own limit.
 const MAX_REQUEST: i64 = 3 * 1024 * 1024;
@@ -364,33 +364,26 @@ fn bound(schema: &Map<String, Json>, name: &str) -> Option<i64> {
         .map(|value| value.max(0))
 }
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// Returns true for a name that a variable can have: an identifier that is not a keyword.
+///
+/// ```
+/// assert!(pintle_cel::is_identifier("maxReplicas"));
+/// assert!(!pintle_cel::is_identifier("2x") && !pintle_cel::is_identifier("namespace"));
+/// ```
+#[must_use]
+pub fn is_identifier(name: &str) -> bool {
+    let word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let is_word = name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit());
+    !name.is_empty() && is_word && !is_keyword(name)
+}
+
+fn is_keyword(name: &str) -> bool {
+    matches!(name, "true" | "false" | "null" | "in") || RESERVED.contains(&name)
+}
 
 /// Returns the escaped form of a field name that is a keyword. Expressions may use either form.
 pub(crate) fn keyword(name: &str) -> Option<String> {
-    RESERVED.contains(&name).then(|| format!("__{name}__"))
+    is_keyword(name).then(|| format!("__{name}__"))
 }
 
 /// Escapes a field name to an identifier, or returns `None` if that is impossible.

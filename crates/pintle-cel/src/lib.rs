@@ -60,7 +60,7 @@ mod value;
 
 pub use self::{
     cost::Range,
-    decl::{Decl, Decls, escape},
+    decl::{Decl, Decls, escape, is_identifier},
     library::{
         authz::{Access, AccessDecision, Authorizer, Checked, ResourceAccess},
         format::Format,

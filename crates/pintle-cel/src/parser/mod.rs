@@ -24,7 +24,8 @@ const PRIMARY: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', N
 const MAP_START: &str = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', \
                          NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-const RESERVED: [&str; 17] = [
+/// Words that are reserved for future use, besides the literals and `in`.
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

@@ -1,6 +1,6 @@
 //! Admission policies and their bindings.
 
-use pintle_cel::Type;
+use pintle_cel::{Type, is_identifier};
 use serde_json::Value;
 
 use super::{
@@ -160,36 +160,6 @@ fn operations(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
-}
-
-fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    let word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(word)
-        && !RESERVED.contains(&name)
 }
 
 fn variable(
