@@ -67,6 +67,10 @@ pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
 /// every kind, and awaits the plugin only if it is interested. So both must be cheap: compare the
 /// resource, check a flag, never scan the store.
 ///
+/// A plugin that never waits implements [`mutate`](Self::mutate) and [`check`](Self::check). One that
+/// does, or that wants to see deletes, implements [`admit`](Self::admit) and
+/// [`validate`](Self::validate) instead.
+///
 /// Plugins run concurrently for different requests, hold no lock while they wait, and may be dropped
 /// at any await point if the client goes away.
 pub(crate) trait Plugin: fmt::Debug + Send + Sync {
@@ -88,8 +92,16 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         request: &'a Request<'a>,
         object: Option<&'a mut Tree>,
     ) -> Verdict<'a> {
+        verdict(match object {
+            Some(object) => self.mutate(api, request, object),
+            None => Ok(()),
+        })
+    }
+
+    /// Changes or refuses the object of a write, without waiting.
+    fn mutate(&self, api: &Api, request: &Request<'_>, object: &mut Tree) -> Result<(), ApiError> {
         let _ = (api, request, object);
-        verdict(Ok(()))
+        Ok(())
     }
 
     /// Returns true if users configure what [`admit`](Self::admit) changes. Such a plugin may corrupt
@@ -111,8 +123,16 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         request: &'a Request<'a>,
         object: Option<&'a Tree>,
     ) -> Verdict<'a> {
+        verdict(match object {
+            Some(object) => self.check(api, request, object),
+            None => Ok(()),
+        })
+    }
+
+    /// Refuses a final and valid object, without waiting.
+    fn check(&self, api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
         let _ = (api, request, object);
-        verdict(Ok(()))
+        Ok(())
     }
 
     /// Returns true if [`reserve`](Self::reserve) wants to see this write.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::refused;
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Operation, Plugin, Request},
     api::{ADMINISTRATORS, Api, ApiError},
     authz::access::{Access, Resource},
     meta::Tree,
@@ -44,27 +44,22 @@ impl Plugin for Certificates {
             && request.is_for(GROUP, "certificatesigningrequests")
     }
 
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        verdict(match self {
+    fn check(&self, api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
+        match self {
             Self::Approval => check_signer(api, request, "approve"),
             Self::Signing => {
                 let signed = |tree: &Tree| {
                     let status = tree.get("status").cloned().unwrap_or_default();
                     (status["certificate"].clone(), status["conditions"].clone())
                 };
-                if request.old.map(signed) == object.map(signed) {
+                if request.old.map(signed) == Some(signed(object)) {
                     Ok(())
                 } else {
                     check_signer(api, request, "sign")
                 }
             }
             Self::SubjectRestriction => check_subject(request, object),
-        })
+        }
     }
 }
 
@@ -99,12 +94,14 @@ fn check_signer(api: &Api, request: &Request<'_>, verb: &str) -> Result<(), ApiE
 }
 
 /// Refuses a certificate of an administrator.
-fn check_subject(request: &Request<'_>, object: Option<&Tree>) -> Result<(), ApiError> {
-    if spec(object, "signerName") != CLIENTS {
+fn check_subject(request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
+    if spec(Some(object), "signerName") != CLIENTS {
         return Ok(());
     }
-    let refuse = |why: &str| Err(refused(request, object, why));
-    let pem = STANDARD.decode(spec(object, "request")).unwrap_or_default();
+    let refuse = |why: &str| Err(refused(request, Some(object), why));
+    let pem = STANDARD
+        .decode(spec(Some(object), "request"))
+        .unwrap_or_default();
     let organizations = match SigningRequest::parse(&pem) {
         Ok(parsed) => parsed.organizations().unwrap_or_default(),
         Err(why) => return refuse(&format!("failed to parse CSR: {why}")),

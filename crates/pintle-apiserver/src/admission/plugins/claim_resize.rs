@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{cluster_object, refused, tree_value};
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
-    api::Api,
+    admission::{Operation, Plugin, Request},
+    api::{Api, ApiError},
     meta::Tree,
     quota::{amounts, claim_class},
 };
@@ -24,17 +24,10 @@ impl Plugin for ClaimResize {
             && request.is_for("", "persistentvolumeclaims")
     }
 
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        let why = match (object, request.old) {
-            (Some(new), Some(old)) => problem(api, &tree_value(new), &tree_value(old)),
-            _ => None,
-        };
-        verdict(why.map_or(Ok(()), |why| Err(refused(request, object, why))))
+    fn check(&self, api: &Api, request: &Request<'_>, new: &Tree) -> Result<(), ApiError> {
+        let old = request.old;
+        let why = old.and_then(|old| problem(api, &tree_value(new), &tree_value(old)));
+        why.map_or(Ok(()), |why| Err(refused(request, Some(new), why)))
     }
 }
 

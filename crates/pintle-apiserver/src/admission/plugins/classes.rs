@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Plugin, Request, Verdict, verdict},
-    api::Api,
+    admission::{Plugin, Request},
+    api::{Api, ApiError},
     meta::{self, Tree},
 };
 
@@ -75,26 +75,19 @@ impl Plugin for DefaultClass {
         request.creates(group, plural)
     }
 
-    fn admit<'a>(
-        &'a self,
-        api: &'a Api,
-        _: &'a Request<'a>,
-        object: Option<&'a mut Tree>,
-    ) -> Verdict<'a> {
-        if let Some(object) = object {
-            let annotations = object.get("metadata").and_then(|m| m.get("annotations"));
-            let legacy = annotations.is_some_and(|all| !all[self.legacy].is_null());
-            let named = object
-                .get("spec")
-                .is_some_and(|spec| !spec[self.field].is_null());
-            if !legacy
-                && !named
-                && let Some(class) = self.default_class(api)
-            {
-                let spec = object.entry("spec").or_insert_with(|| json!({}));
-                spec[self.field] = Value::String(class);
-            }
+    fn mutate(&self, api: &Api, _: &Request<'_>, object: &mut Tree) -> Result<(), ApiError> {
+        let annotations = object.get("metadata").and_then(|m| m.get("annotations"));
+        let legacy = annotations.is_some_and(|all| !all[self.legacy].is_null());
+        let named = object
+            .get("spec")
+            .is_some_and(|spec| !spec[self.field].is_null());
+        if !legacy
+            && !named
+            && let Some(class) = self.default_class(api)
+        {
+            let spec = object.entry("spec").or_insert_with(|| json!({}));
+            spec[self.field] = Value::String(class);
         }
-        verdict(Ok(()))
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{refused, tree_value};
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Operation, Plugin, Request},
     api::{Api, ApiError},
     meta::{self, Tree},
     quota::{Amounts, amounts, specified_by_pod},
@@ -26,18 +26,11 @@ impl Plugin for LimitRanger {
         request.is_for("", "pods") && applies(api, request)
     }
 
-    fn admit<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a mut Tree>,
-    ) -> Verdict<'a> {
-        if let Some(pod) = object {
-            for range in ranges(api, request) {
-                set_defaults(pod, &range);
-            }
+    fn mutate(&self, api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+        for range in ranges(api, request) {
+            set_defaults(pod, &range);
         }
-        verdict(Ok(()))
+        Ok(())
     }
 
     fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
@@ -45,13 +38,8 @@ impl Plugin for LimitRanger {
         limited && applies(api, request)
     }
 
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        verdict(check(api, request, object))
+    fn check(&self, api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
+        check(api, request, object)
     }
 }
 
@@ -141,10 +129,7 @@ fn merge(resources: &mut Value, which: &str, defaults: &Tree) -> Vec<String> {
     set
 }
 
-fn check(api: &Api, request: &Request<'_>, object: Option<&Tree>) -> Result<(), ApiError> {
-    let Some(object) = object else {
-        return Ok(());
-    };
+fn check(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
     let value = tree_value(object);
     for range in ranges(api, request) {
         let errors = match request.resource.plural.as_str() {

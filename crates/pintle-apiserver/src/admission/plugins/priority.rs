@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::refused;
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Operation, Plugin, Request},
     api::{Api, ApiError},
     meta::{self, Tree},
 };
@@ -69,16 +69,8 @@ impl Plugin for Priority {
         request.creates("", "pods")
     }
 
-    fn admit<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a mut Tree>,
-    ) -> Verdict<'a> {
-        verdict(match object {
-            Some(pod) => set_priority(api, request, pod),
-            None => Ok(()),
-        })
+    fn mutate(&self, api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+        set_priority(api, request, pod)
     }
 
     fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
@@ -86,25 +78,18 @@ impl Plugin for Priority {
             && request.is_for(CLASSES.0, CLASSES.1)
     }
 
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        let wants = object.is_some_and(|class| class.get("globalDefault") == Some(&true.into()));
+    fn check(&self, api: &Api, request: &Request<'_>, class: &Tree) -> Result<(), ApiError> {
+        let wants = class.get("globalDefault") == Some(&true.into());
         let other = Class::default_class(api).filter(|other| {
             wants && (request.operation == Operation::Create || other.name != request.name)
         });
-        verdict(match other {
-            None => Ok(()),
-            Some(Class { name, .. }) => {
-                let why = format!(
-                    "PriorityClass {name} is already marked as default. Only one default can exist"
-                );
-                Err(refused(request, object, &why))
-            }
-        })
+        let Some(Class { name, .. }) = other else {
+            return Ok(());
+        };
+        let why = format!(
+            "PriorityClass {name} is already marked as default. Only one default can exist"
+        );
+        Err(refused(request, Some(class), &why))
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{cluster_object, refused};
 use crate::{
-    admission::{Plugin, Request, Verdict, verdict},
+    admission::{Plugin, Request},
     api::{Api, ApiError},
     meta::Tree,
     quota::amounts,
@@ -23,32 +23,16 @@ impl Plugin for RuntimeClass {
         request.creates("", "pods")
     }
 
-    fn admit<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a mut Tree>,
-    ) -> Verdict<'a> {
-        verdict(match object {
-            Some(pod) => set(api, request, pod),
-            None => Ok(()),
-        })
+    fn mutate(&self, api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+        set(api, request, pod)
     }
 
     fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
         request.creates("", "pods")
     }
 
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        verdict(match object {
-            Some(pod) => check(api, request, pod),
-            None => Ok(()),
-        })
+    fn check(&self, api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
+        check(api, request, pod)
     }
 }
 

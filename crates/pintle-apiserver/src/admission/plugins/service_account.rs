@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::refused;
 use crate::{
-    admission::{Operation, Plugin, Request, Verdict, verdict},
+    admission::{Operation, Plugin, Request},
     api::{Api, ApiError},
     meta::{Tree, names::random_suffix},
     store::key_of,
@@ -49,16 +49,9 @@ impl Plugin for ServiceAccount {
         request.creates("", "pods")
     }
 
-    fn admit<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a mut Tree>,
-    ) -> Verdict<'a> {
-        verdict(object.map_or(Ok(()), |pod| {
-            complete(api, request, pod)?;
-            check(api, request, pod)
-        }))
+    fn mutate(&self, api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+        complete(api, request, pod)?;
+        check(api, request, pod)
     }
 
     fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
@@ -69,16 +62,11 @@ impl Plugin for ServiceAccount {
     }
 
     /// Webhooks may have changed what was checked before.
-    fn validate<'a>(
-        &'a self,
-        api: &'a Api,
-        request: &'a Request<'a>,
-        object: Option<&'a Tree>,
-    ) -> Verdict<'a> {
-        verdict(object.map_or(Ok(()), |pod| match request.sub {
+    fn check(&self, api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
+        match request.sub {
             EPHEMERAL => check_ephemeral(api, request, pod),
             _ => check(api, request, pod),
-        }))
+        }
     }
 }
 
