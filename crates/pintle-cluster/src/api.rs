@@ -7,7 +7,7 @@ use kube::{api::Patch, core::NamespaceResourceScope};
 use pintle::{
     cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
     client::describe,
-    controller::{Context, Listers, ReconcileError, Writable},
+    controller::{Context, Listers, Predicate, ReconcileError, Writable},
     informer::SharedInformer,
 };
 use serde_json::json;
@@ -163,6 +163,11 @@ pub(crate) fn adopters<K: Kind, P: Kind>(
         owners.retain(selects);
         owners.iter().map(|owner| owner.key().clone()).collect()
     }
+}
+
+/// Returns a predicate that drops every change except deletions, which no predicate can drop.
+pub(crate) fn only_deletions<K: 'static>() -> Predicate<K> {
+    Predicate::new(|_, _| false)
 }
 
 /// Checks with the server that the owner exists and is not being deleted.

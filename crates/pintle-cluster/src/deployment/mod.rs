@@ -24,7 +24,7 @@ use k8s_openapi::{
 };
 use pintle::{
     cache::{ObjectKey, Selector},
-    controller::{Action, Context, Predicate, ReconcileError},
+    controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -49,7 +49,7 @@ pub(crate) async fn run(
         .controller::<Deployment>("deployment-controller")
         .owns::<ReplicaSet>()
         .watches::<ReplicaSet>(api::adopters(deployments, selector))
-        .watches_if::<Pod>(only_deletions(), move |pod, _| {
+        .watches_if::<Pod>(api::only_deletions(), move |pod, _| {
             let set = pod
                 .controller_owner()
                 .filter(|owner| owner.kind() == "ReplicaSet");
@@ -70,13 +70,6 @@ pub(crate) async fn run(
         )
         .await?;
     Ok(())
-}
-
-/// Only `Recreate` cares about Pods: it waits for the last old one to be deleted. Everything else is
-/// in the status of the sets.
-fn only_deletions() -> Predicate<Pod> {
-    // Predicates do not filter deletions.
-    Predicate::new(|_, _| false)
 }
 
 fn selector(deployment: &Deployment) -> Selector {

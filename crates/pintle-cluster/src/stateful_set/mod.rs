@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 use kube::api::Patch;
 use pintle::{
     cache::{Lister, Object, ObjectKey, Selector},
-    controller::{Action, Context, Predicate, ReconcileError},
+    controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use serde_json::json;
@@ -47,7 +47,8 @@ pub(crate) async fn run(
         .owns::<Pod>()
         .owns::<ControllerRevision>()
         .watches::<Pod>(api::adopters(sets, selector))
-        .watches_if::<PersistentVolumeClaim>(only_deletions(), move |claim, _| {
+        // A set waits for an earlier Pod's claim to be gone before it creates the new one.
+        .watches_if::<PersistentVolumeClaim>(api::only_deletions(), move |claim, _| {
             claimants_of(&claimants, claim)
         })
         .workers(5)
@@ -57,13 +58,6 @@ pub(crate) async fn run(
         )
         .await?;
     Ok(())
-}
-
-/// Ignores every change to a claim except its deletion, which a set may be waiting for before it
-/// creates a Pod's new claim.
-fn only_deletions() -> Predicate<PersistentVolumeClaim> {
-    // Predicates do not filter deletions.
-    Predicate::new(|_, _| false)
 }
 
 /// Maps a claim to the sets that would create one of this name.

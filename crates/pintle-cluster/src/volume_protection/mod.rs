@@ -23,6 +23,7 @@ use self::plan::{CLAIM_FINALIZER, Need, VOLUME_FINALIZER};
 use crate::{
     api::unless_stale,
     loops::{Environment, LoopError},
+    meta,
 };
 
 /// Runs the loop until `stop` is cancelled.
@@ -56,12 +57,12 @@ async fn reconcile_claim(key: ObjectKey, cx: Context) -> Result<Action, Reconcil
     match plan::need(&claim.metadata, CLAIM_FINALIZER) {
         Need::None => {}
         Need::Finalizer => {
-            let finalizers = plan::with(&claim.metadata, CLAIM_FINALIZER);
+            let finalizers = meta::with_finalizer(&claim.metadata, CLAIM_FINALIZER);
             set_finalizers(&cx, &cached, finalizers).await?;
         }
         Need::Release => {
             if !is_used(&cx, &claim, key.namespace().unwrap_or_default()).await? {
-                let finalizers = plan::without(&claim.metadata, CLAIM_FINALIZER);
+                let finalizers = meta::without_finalizer(&claim.metadata, CLAIM_FINALIZER);
                 set_finalizers(&cx, &cached, finalizers).await?;
             }
         }
@@ -92,9 +93,9 @@ async fn reconcile_volume(key: ObjectKey, cx: Context) -> Result<Action, Reconci
     };
     let volume = cached.get()?;
     let finalizers = match plan::need(&volume.metadata, VOLUME_FINALIZER) {
-        Need::Finalizer => plan::with(&volume.metadata, VOLUME_FINALIZER),
+        Need::Finalizer => meta::with_finalizer(&volume.metadata, VOLUME_FINALIZER),
         Need::Release if !plan::is_bound(&volume) => {
-            plan::without(&volume.metadata, VOLUME_FINALIZER)
+            meta::without_finalizer(&volume.metadata, VOLUME_FINALIZER)
         }
         Need::None | Need::Release => return Ok(Action::await_change()),
     };

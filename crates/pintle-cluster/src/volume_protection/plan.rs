@@ -30,19 +30,6 @@ pub(super) fn need(meta: &ObjectMeta, finalizer: &str) -> Need {
     }
 }
 
-/// Returns the finalizers of an object with this one added.
-pub(super) fn with(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
-    let mut finalizers = without(meta, finalizer);
-    finalizers.push(finalizer.to_owned());
-    finalizers
-}
-
-/// Returns the finalizers of an object without this one.
-pub(super) fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
-    let finalizers = meta.finalizers.iter().flatten();
-    finalizers.filter(|it| *it != finalizer).cloned().collect()
-}
-
 /// Returns the names of the claims a Pod uses, including ephemeral ones.
 pub(super) fn claims(pod: &Pod) -> Vec<String> {
     let volumes = pod

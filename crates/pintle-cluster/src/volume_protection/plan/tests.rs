@@ -60,9 +60,12 @@ fn foreign_finalizers_are_retained() {
     let metadata = metadata.metadata;
     assert_eq!(need(&metadata, CLAIM_FINALIZER), Need::None);
     assert_eq!(need(&metadata, VOLUME_FINALIZER), Need::Finalizer);
-    assert_eq!(without(&metadata, CLAIM_FINALIZER), ["a", "b"]);
     assert_eq!(
-        with(&metadata, VOLUME_FINALIZER),
+        meta::without_finalizer(&metadata, CLAIM_FINALIZER),
+        ["a", "b"]
+    );
+    assert_eq!(
+        meta::with_finalizer(&metadata, VOLUME_FINALIZER),
         ["a", CLAIM_FINALIZER, "b", VOLUME_FINALIZER]
     );
 }
