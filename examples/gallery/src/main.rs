@@ -71,9 +71,8 @@ twins! {
     all_finalizers blind_resume blind_write busy defaults_fight disabled_feature dropped_field
     early_finalizer edge_triggered finalizer_stuck forced_deletion forgotten_label half_done
     hot_retry immutable late_delete late_finalizer lost_id missing_child name_prefix no_owner
-    recreated retried_create shuffled skipped_generation stale_cleanup stale_count stale_leader
-    stale_status status_time stuck_namespace swallowed two_replicas unwatched_child without_force
-    wrong_owner
+    recreated shuffled stale_cleanup stale_count stale_status status_time stuck_namespace swallowed
+    unwatched_child without_force wrong_owner
 }
 
 fn main() {

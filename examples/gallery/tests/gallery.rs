@@ -89,16 +89,12 @@ twins! {
     name_prefix: ["crash-before"], OwnOnly;
     no_owner: ["crash-before"], NoOrphan;
     recreated: ["user-recreate"], SameEnd;
-    retried_create: ["lost-response", "timeout"], NoDuplicate;
     shuffled: ["crash-before"], Idempotent;
-    skipped_generation: ["user-next"], SameEnd;
     stale_cleanup: ["time-travel", "stopped"], NoExtraDelete;
     stale_count: ["delay"], NoDuplicate;
-    stale_leader: ["paused"], Fenced;
     stale_status: ["crash-before"], StatusTrue;
     status_time: ["crash-before"], Idempotent;
     swallowed: ["error"], SameEnd;
-    two_replicas: ["overlap"], NoDuplicate;
     unwatched_child: ["drift"], SameEnd;
     without_force: ["drift"], SameEnd;
     wrong_owner: ["crash-before"], Idempotent;
