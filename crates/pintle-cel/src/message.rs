@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
-use crate::library::time;
+use crate::library::{MAX_STRING, time};
 use crate::value::{EvalError, Key, Value};
 
 /// An object that an expression built, such as `Object{spec: Object.spec{replicas: 3}}`.
@@ -60,7 +60,7 @@ impl Value {
     /// # Errors
     ///
     /// Fails for values that JSON cannot represent, such as types and maps with other keys than
-    /// strings.
+    /// strings, and for values that are too large.
     ///
     /// ```
     /// use pintle_cel::Value;
@@ -69,6 +69,19 @@ impl Value {
     /// assert_eq!(Value::from_json(&json).to_json(), Ok(json));
     /// ```
     pub fn to_json(&self) -> Result<Json, String> {
+        self.check_size()?;
+        self.json()
+    }
+
+    /// Parts of a value can be shared, so a small one can be huge when it is written out.
+    fn check_size(&self) -> Result<(), String> {
+        if self.written_size(MAX_STRING) > MAX_STRING {
+            return Err(format!("value exceeds {MAX_STRING} bytes"));
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Result<Json, String> {
         Ok(match self {
             Self::Null | Self::Optional(None) => Json::Null,
             Self::Bool(value) => Json::Bool(*value),
@@ -82,9 +95,9 @@ impl Value {
             Self::Bytes(bytes) => Json::String(base64(bytes)),
             Self::Duration(nanos) => Json::String(time::show_duration(*nanos)),
             Self::Timestamp(time) => Json::String(time.to_string()),
-            Self::Optional(Some(value)) => value.to_json()?,
+            Self::Optional(Some(value)) => value.json()?,
             Self::List(list) => {
-                let items = list.items.iter().map(Self::to_json);
+                let items = list.items.iter().map(Self::json);
                 Json::Array(items.collect::<Result<_, _>>()?)
             }
             Self::Map(map) => {
@@ -97,7 +110,7 @@ impl Value {
                             key.type_name()
                         ));
                     };
-                    object.insert(name.to_string(), value.to_json()?);
+                    object.insert(name.to_string(), value.json()?);
                 }
                 for (name, value) in &map.hidden {
                     object.insert(name.clone(), value.clone());
@@ -106,7 +119,7 @@ impl Value {
             }
             Self::Message(message) => {
                 let fields = message.fields.iter();
-                let fields = fields.map(|(name, value)| Ok((name.to_string(), value.to_json()?)));
+                let fields = fields.map(|(name, value)| Ok((name.to_string(), value.json()?)));
                 Json::Object(fields.collect::<Result<_, String>>()?)
             }
             Self::Fault(why) => return Err(why.to_string()),
@@ -124,8 +137,9 @@ impl Value {
     ///
     /// # Errors
     ///
-    /// Fails with one line for each message of another type.
+    /// Fails with one line for each message of another type, and for values that are too large.
     pub fn check_message_names(&self) -> Result<(), String> {
+        self.check_size()?;
         let mut problems = Vec::new();
         if let Self::Message(message) = self {
             check_names(self, &message.name, &mut problems);

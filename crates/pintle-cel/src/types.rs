@@ -1,5 +1,6 @@
 //! The types of expressions.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -203,6 +204,28 @@ impl Type {
         self.same(other)
     }
 
+    /// Takes the parts of the type from `left`. Returns false if there are too many.
+    fn has_at_most(&self, left: &mut usize) -> bool {
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        match self {
+            Self::List(a) | Self::Optional(a) | Self::Type(Some(a)) => a.has_at_most(left),
+            Self::Map(a, b) => a.has_at_most(left) && b.has_at_most(left),
+            _ => true,
+        }
+    }
+
+    fn has_variables(&self) -> bool {
+        match self {
+            Self::Param(_) => true,
+            Self::List(a) | Self::Optional(a) | Self::Type(Some(a)) => a.has_variables(),
+            Self::Map(a, b) => a.has_variables() || b.has_variables(),
+            _ => false,
+        }
+    }
+
     /// Exact equality, without looking at substitutions.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -258,9 +281,18 @@ impl fmt::Display for Type {
     }
 }
 
+/// How many parts a type may have. `{x: x}` has twice as many as `x`, so without a limit a short
+/// expression could have a type that nothing can write out.
+const MAX_PARTS: usize = 1_000;
+
+/// How many parts of types are compared and copied for one expression.
+const MAX_COMPARED: usize = 3_000_000;
+
 /// Substitutions of type variables, found while expressions are checked.
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
+    compared: Cell<usize>,
+    too_large: Cell<bool>,
     vars: Vec<Option<Type>>,
     /// Changed variables and what they were, so that a failed attempt can be undone.
     trail: Vec<(usize, Option<Type>)>,
@@ -327,7 +359,35 @@ impl Mapping {
         fits
     }
 
+    /// Returns true if types were too large to be checked.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.too_large.get()
+    }
+
+    /// Returns a type, or `Error` if it is too large.
+    pub(crate) fn limited(&self, ty: Type) -> Type {
+        if ty.has_at_most(&mut { MAX_PARTS }) {
+            ty
+        } else {
+            self.too_large.set(true);
+            Type::Error
+        }
+    }
+
+    /// Counts a comparison. Returns false if there were too many.
+    fn compares(&self) -> bool {
+        let compared = self.compared.get() + 1;
+        self.compared.set(compared);
+        if compared > MAX_COMPARED {
+            self.too_large.set(true);
+        }
+        compared <= MAX_COMPARED
+    }
+
     fn unify(&mut self, a: &Type, b: &Type) -> bool {
+        if !self.compares() {
+            return false;
+        }
         if matches!(b, Type::Param(_)) {
             let (valid, bound) = self.substitutes(a, b);
             if valid {
@@ -391,7 +451,7 @@ impl Mapping {
 
     /// Returns true if a variable does not occur in a type.
     fn not_within(&self, var: &Type, ty: &Type) -> bool {
-        if var.same(ty) {
+        if !self.compares() || var.same(ty) {
             return false;
         }
         match ty {
@@ -406,19 +466,39 @@ impl Mapping {
 
     /// Replaces bound variables, and with `free_to_dyn` the free ones by `dyn`.
     pub(crate) fn substitute(&self, ty: &Type, free_to_dyn: bool) -> Type {
-        let below = |ty: &Arc<Type>| Arc::new(self.substitute(ty, free_to_dyn));
-        match ty {
+        let substituted = self.substituted(ty, free_to_dyn, &mut { MAX_PARTS });
+        substituted.unwrap_or_else(|| {
+            self.too_large.set(true);
+            Type::Error
+        })
+    }
+
+    /// Takes the parts of the result from `left`. Returns `None` if there are too many.
+    fn substituted(&self, ty: &Type, free_to_dyn: bool, left: &mut usize) -> Option<Type> {
+        *left = left.checked_sub(1)?;
+        if !self.compares() {
+            return None;
+        }
+        let mut below = |ty: &Arc<Type>| {
+            if ty.has_variables() {
+                Some(Arc::new(self.substituted(ty, free_to_dyn, &mut *left)?))
+            } else {
+                // Shared, because many expressions can have the same large type.
+                ty.has_at_most(left).then(|| Arc::clone(ty))
+            }
+        };
+        Some(match ty {
             Type::Param(_) => match self.find(ty) {
-                Some(bound) => self.substitute(bound, free_to_dyn),
+                Some(bound) => self.substituted(bound, free_to_dyn, left)?,
                 None if free_to_dyn => Type::Dyn,
                 None => ty.clone(),
             },
-            Type::List(a) => Type::List(below(a)),
-            Type::Optional(a) => Type::Optional(below(a)),
-            Type::Map(a, b) => Type::Map(below(a), below(b)),
-            Type::Type(Some(a)) => Type::Type(Some(below(a))),
+            Type::List(a) => Type::List(below(a)?),
+            Type::Optional(a) => Type::Optional(below(a)?),
+            Type::Map(a, b) => Type::Map(below(a)?, below(b)?),
+            Type::Type(Some(a)) => Type::Type(Some(below(a)?)),
             other => other.clone(),
-        }
+        })
     }
 }
 

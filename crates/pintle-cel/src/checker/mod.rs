@@ -59,10 +59,15 @@ pub(crate) fn check(
     checker.check(root);
     let mapping = checker.mapping;
     let types = checker.types.into_iter();
+    let types = types.map(|ty| ty.map_or(Type::Dyn, |ty| mapping.substitute(&ty, true)));
+    let types = types.collect();
+    if mapping.is_exhausted() {
+        checker
+            .errors
+            .report(None, "types of the expression are too large");
+    }
     Checked {
-        types: types
-            .map(|ty| ty.map_or(Type::Dyn, |ty| mapping.substitute(&ty, true)))
-            .collect(),
+        types,
         overloads: checker.overloads,
         variables: checker.used,
     }
@@ -98,6 +103,7 @@ impl Checker<'_> {
     }
 
     fn set(&mut self, id: Id, ty: Type) {
+        let ty = self.mapping.limited(ty);
         if let Some(slot) = self.types.get_mut(id as usize) {
             *slot = Some(ty);
         }

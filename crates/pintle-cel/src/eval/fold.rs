@@ -55,7 +55,7 @@ impl<'a> Evaluator<'a> {
             _ => return Err(no_such_overload()),
         }
         match append {
-            Some((_, Append::Item(_))) => self.scopes[depth].1 = Value::list(collected.items),
+            Some((_, Append::Item { .. })) => self.scopes[depth].1 = Value::list(collected.items),
             Some((_, Append::Insert(..))) => {
                 self.scopes[depth].1 = Value::Map(Arc::new(collected.entries));
             }
@@ -107,16 +107,17 @@ impl<'a> Evaluator<'a> {
         if let Some(filter) = filter {
             match self.eval(filter)? {
                 Value::Bool(true) => {}
-                // The accumulator is read.
-                Value::Bool(false) => return self.context.charge(1),
+                Value::Bool(false) => return Ok(()),
                 _ => return Err(no_such_overload()),
             }
         }
         self.context.charge(1)?;
         match append {
-            Append::Item(item) => {
+            Append::Item { item, list } => {
                 let value = self.eval(item)?;
-                self.context.charge(LIST_COST + 1)?;
+                let constant = self.plan.constants.contains_key(&list);
+                self.context
+                    .charge(if constant { 1 } else { LIST_COST + 1 })?;
                 into.items.push(value);
             }
             Append::Insert(call, args) => {
@@ -159,7 +160,7 @@ impl<'a> Evaluator<'a> {
         match (&**function, rest) {
             ("_+_", &[list]) => match self.ast.expr(list) {
                 Expr::List(items) => match items.as_slice() {
-                    &[(item, false)] => Some((filter, Append::Item(item))),
+                    &[(item, false)] => Some((filter, Append::Item { item, list })),
                     _ => None,
                 },
                 _ => None,
@@ -173,8 +174,8 @@ impl<'a> Evaluator<'a> {
 /// What a comprehension adds to its result in each step.
 #[derive(Debug, Clone, Copy)]
 enum Append<'a> {
-    /// An item of a list.
-    Item(Id),
+    /// An item of a list, and the list that contains only this item.
+    Item { item: Id, list: Id },
     /// An entry, or all entries of a map: the call, and its arguments without the accumulator.
     Insert(Id, &'a [Id]),
 }

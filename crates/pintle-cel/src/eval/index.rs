@@ -11,6 +11,10 @@ pub(crate) fn index_list(list: &List, index: &Value) -> Result<Option<Value>, Ev
         Value::Int(i) => usize::try_from(*i).ok(),
         Value::Uint(i) => usize::try_from(*i).ok(),
         Value::Double(i) if i.fract() == 0.0 && *i >= 0.0 => Some(*i as usize),
+        Value::Double(i) if i.fract() != 0.0 => {
+            let shown = crate::go::float(*i);
+            return Err(fail(format!("unsupported index value {shown} in list")));
+        }
         other => {
             return Err(fail(format!(
                 "unsupported index type '{}' in list",
@@ -36,10 +40,15 @@ pub(crate) fn index(context: &mut Context, args: &[Value]) -> Evaluated {
             .ok_or_else(|| fail(format!("index out of bounds: {}", show(index)))),
         Value::Map(map) => match map.get(index)? {
             Some(value) => value.clone().read(),
-            None => Err(fail(format!("no such key: {}", show(index)))),
+            None => Err(missing(index)),
         },
-        _ => Err(no_such_overload()),
+        Value::Message(_) | Value::Lazy(_) => Err(no_such_overload()),
+        _ => Err(missing(index)),
     }
+}
+
+fn missing(key: &Value) -> EvalError {
+    fail(format!("no such key: {}", show(key)))
 }
 
 /// `target[?index]` and `target.?field`
@@ -63,7 +72,7 @@ pub(crate) fn optional_index(_: &mut Context, args: &[Value]) -> Evaluated {
             Value::String(name) => Arc::clone(lazy).get(name).transpose()?,
             _ => return Err(no_such_overload()),
         },
-        _ => return Err(no_such_overload()),
+        _ => None,
     };
     Ok(Value::Optional(found.map(Arc::new)))
 }

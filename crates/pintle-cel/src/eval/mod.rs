@@ -10,7 +10,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 pub(crate) use self::index::{contains, index, optional_index};
-use self::plan::{Op, is_constant};
+use self::plan::Op;
 pub(crate) use self::plan::{Plan, plan};
 use crate::ast::{Ast, Expr, Field, Id};
 use crate::cost::{LIST_COST, MAP_COST, STRUCT_COST};
@@ -32,6 +32,8 @@ pub(crate) struct Context {
     pub(crate) zones: BTreeMap<String, jiff::tz::TimeZone>,
     cost: u64,
     limit: u64,
+    /// How much of the next charges is waived.
+    waived: u64,
 }
 
 impl Context {
@@ -42,12 +44,15 @@ impl Context {
             zones: BTreeMap::new(),
             cost: 0,
             limit,
+            waived: 0,
         }
     }
 
     /// Adds to the cost. Fails if that exceeds the limit.
     pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
-        self.cost = self.cost.saturating_add(cost);
+        let waived = self.waived.min(cost);
+        self.waived -= waived;
+        self.cost = self.cost.saturating_add(cost - waived);
         if self.cost > self.limit {
             Err(EvalError::CostLimit)
         } else {
@@ -91,13 +96,13 @@ struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     fn eval(&mut self, id: Id) -> Evaluated {
-        match self.ast.expr(id) {
-            Expr::Literal(_) => self
-                .plan
-                .literals
-                .get(&id)
-                .cloned()
-                .ok_or_else(no_such_overload),
+        let expr = self.ast.expr(id);
+        if let Expr::Literal(_) | Expr::List(_) | Expr::Map(_) | Expr::Call { .. } = expr
+            && let Some(constant) = self.plan.constants.get(&id)
+        {
+            return Ok(constant.clone());
+        }
+        match expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Select {
                 operand,
@@ -105,12 +110,78 @@ impl<'a> Evaluator<'a> {
                 test,
             } => self.select(*operand, field, *test),
             Expr::Call { target, args, .. } => self.call(id, *target, args),
-            Expr::List(items) => self.list(id, items),
+            Expr::List(items) => self.list(items),
             Expr::Map(_) => self.map(id),
             Expr::Struct { name, fields } => self.message(name, fields),
             Expr::Fold(fold) => self.fold(fold),
-            Expr::Invalid => Err(no_such_overload()),
+            Expr::Literal(_) | Expr::Invalid => Err(no_such_overload()),
         }
+    }
+
+    /// Returns true for variables and parts of values. cel-go plans a chain of them as one attribute,
+    /// whose cost is one for its start and one for every part.
+    fn is_attribute(&self, id: Id) -> bool {
+        match self.ast.expr(id) {
+            Expr::Ident(_) => !self.plan.constants.contains_key(&id),
+            Expr::Select { test, .. } => !test,
+            Expr::Call { .. } => matches!(self.plan.ops.get(&id), Some(Op::Part(..))),
+            _ => false,
+        }
+    }
+
+    /// Evaluates what a part is taken of. A value that is computed starts an attribute of its own.
+    fn start(&mut self, id: Id) -> Evaluated {
+        let value = self.eval(id)?;
+        let conditional = matches!(self.plan.ops.get(&id), Some(Op::Conditional));
+        if !conditional && !self.is_attribute(id) {
+            self.context.charge(1)?;
+        }
+        Ok(value)
+    }
+
+    /// Returns true if an attribute begins here that has a cost: not if a condition selects it.
+    fn begins(&self, mut id: Id) -> bool {
+        if !self.is_attribute(id) {
+            return false;
+        }
+        loop {
+            id = match self.ast.expr(id) {
+                Expr::Select { operand, .. } => *operand,
+                Expr::Call { args, .. } => match self.plan.ops.get(&id) {
+                    Some(Op::Part(..)) => args[0],
+                    op => return !matches!(op, Some(Op::Conditional)),
+                },
+                _ => return true,
+            };
+        }
+    }
+
+    /// Evaluates an expression without the cost of the attribute, if it is one.
+    fn uncharged(&mut self, id: Id) -> Evaluated {
+        self.context.waived += u64::from(self.begins(id));
+        let result = self.eval(id);
+        self.context.waived = 0;
+        result
+    }
+
+    fn part(&mut self, native: Native, optional: bool, args: &'a [Id]) -> Evaluated {
+        let &[target, key] = args else {
+            return Err(no_such_overload());
+        };
+        let target = self.start(target)?;
+        let index = self.uncharged(key)?;
+        let conditional = matches!(self.plan.ops.get(&key), Some(Op::Conditional));
+        let cost = u64::from(!conditional);
+        let optional = optional || matches!(target, Value::Optional(_));
+        if !optional {
+            self.context.charge(cost)?;
+        }
+        let found = native(&mut self.context, &[target, index])?;
+        // What is absent costs nothing.
+        if optional && !matches!(found, Value::Optional(None)) {
+            self.context.charge(cost)?;
+        }
+        Ok(found)
     }
 
     fn ident(&mut self, name: &Arc<str>) -> Evaluated {
@@ -125,37 +196,44 @@ impl<'a> Evaluator<'a> {
     }
 
     fn select(&mut self, operand: Id, field: &Arc<str>, test: bool) -> Evaluated {
-        let target = self.eval(operand)?;
-        if !test {
-            self.context.charge(1)?;
-        }
+        let target = self.start(operand)?;
         let (target, optional) = match target {
-            Value::Optional(None) if test => return Ok(Value::Bool(false)),
-            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(None) => return Ok(self.absent(test)),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, false),
         };
+        if !test && !optional {
+            self.context.charge(1)?;
+        }
         let (found, missing) = match &target {
             Value::Map(map) => (map.field(field).cloned(), None),
-            Value::Lazy(lazy) if test => return Ok(Value::Bool(lazy.contains(field))),
+            Value::Lazy(lazy) if test => (lazy.contains(field).then_some(Value::Null), None),
             Value::Lazy(lazy) => (Arc::clone(lazy).get(field).transpose()?, None),
             // A message has all fields, which are null if they are not set.
             Value::Message(message) => (message.field(field).cloned(), Some(Value::Null)),
-            _ => {
-                return if test && !matches!(target, Value::Null) {
-                    Ok(Value::Bool(false))
-                } else {
-                    Err(no_such_overload())
-                };
-            }
+            Value::List(_) => return Err(fail("unsupported index type 'string' in list")),
+            _ => (None, None),
         };
         match (found, test, optional) {
-            (found, true, _) => Ok(Value::Bool(found.is_some())),
+            (Some(_), true, _) => Ok(Value::Bool(true)),
+            (None, true, false) => Ok(Value::Bool(false)),
+            (None, _, true) => Ok(self.absent(test)),
             (Some(value), false, false) => value.read(),
-            (Some(value), false, true) => Ok(Value::some(value.read()?)),
-            (None, false, true) => Ok(Value::Optional(None)),
+            (Some(value), false, true) => {
+                self.context.charge(1)?;
+                Ok(Value::some(value.read()?))
+            }
             (None, false, false) => missing.ok_or_else(|| fail(format!("no such key: {field}"))),
         }
+    }
+
+    /// Returns the result for a field of an optional that is absent. A test for it costs nothing.
+    fn absent(&mut self, test: bool) -> Value {
+        if test {
+            self.context.cost = self.context.cost.saturating_sub(1);
+            return Value::Bool(false);
+        }
+        Value::Optional(None)
     }
 
     fn call(&mut self, id: Id, target: Option<Id>, args: &'a [Id]) -> Evaluated {
@@ -163,15 +241,19 @@ impl<'a> Evaluator<'a> {
             Op::And => self.logic(args, false),
             Op::Or => self.logic(args, true),
             Op::Conditional => match self.eval(args[0])? {
-                Value::Bool(true) => self.eval(args[1]),
-                Value::Bool(false) => self.eval(args[2]),
+                Value::Bool(true) => self.uncharged(args[1]),
+                Value::Bool(false) => self.uncharged(args[2]),
                 _ => Err(no_such_overload()),
             },
-            Op::NotStrictlyFalse => match self.eval(args[0]) {
-                Ok(Value::Bool(value)) => Ok(Value::Bool(value)),
-                Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
-                _ => Ok(Value::Bool(true)),
-            },
+            Op::NotStrictlyFalse => {
+                let value = self.eval(args[0]);
+                self.context.charge(1)?;
+                match value {
+                    Ok(Value::Bool(value)) => Ok(Value::Bool(value)),
+                    Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
+                    _ => Ok(Value::Bool(true)),
+                }
+            }
             Op::OptionalOr => match self.eval(target.ok_or_else(no_such_overload)?)? {
                 Value::Optional(None) => self.eval(args[0]),
                 present @ Value::Optional(_) => Ok(present),
@@ -182,6 +264,7 @@ impl<'a> Evaluator<'a> {
                 Value::Optional(Some(value)) => Ok((*value).clone()),
                 _ => Err(no_such_overload()),
             },
+            Op::Part(native, optional) => self.part(native, optional, args),
             Op::Native(native, kind) => self.native(id, native, kind, target, args),
             Op::Unknown => Err(no_such_overload()),
         }
@@ -232,6 +315,12 @@ impl<'a> Evaluator<'a> {
             name if name.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                 fail(format!("no such overload: {name}({})", types()))
             }
+            name if values
+                .first()
+                .is_some_and(|first| lacks_operator(first, name)) =>
+            {
+                fail(format!("no such overload: {name}"))
+            }
             _ => error,
         }
     }
@@ -254,7 +343,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn list(&mut self, id: Id, items: &'a [(Id, bool)]) -> Evaluated {
+    fn list(&mut self, items: &'a [(Id, bool)]) -> Evaluated {
         let mut values = Vec::with_capacity(items.len());
         for &(item, optional) in items {
             match (self.eval(item)?, optional) {
@@ -269,11 +358,7 @@ impl<'a> Evaluator<'a> {
                 (value, false) => values.push(value),
             }
         }
-        self.context.charge(if is_constant(self.ast, id) {
-            0
-        } else {
-            LIST_COST
-        })?;
+        self.context.charge(LIST_COST)?;
         Ok(Value::list(values))
     }
 
@@ -296,11 +381,7 @@ impl<'a> Evaluator<'a> {
             };
             entries.insert(Key::of(&key)?, value);
         }
-        self.context.charge(if is_constant(self.ast, id) {
-            0
-        } else {
-            MAP_COST
-        })?;
+        self.context.charge(MAP_COST)?;
         Ok(Value::Map(Arc::new(Map {
             entries,
             hidden: BTreeMap::new(),
@@ -335,4 +416,23 @@ impl<'a> Evaluator<'a> {
         }
         Ok(Value::Message(Arc::new(message)))
     }
+}
+
+/// Returns true if no operand of this type has an operator, so that cel-go does not ask the value.
+fn lacks_operator(value: &Value, operator: &str) -> bool {
+    let has = match value {
+        // These refuse what they do not have themselves.
+        Value::String(_) | Value::Duration(_) | Value::Timestamp(_) => true,
+        Value::Int(_) => operator != "!_",
+        Value::Uint(_) => !matches!(operator, "!_" | "-_"),
+        Value::Double(_) => !matches!(operator, "!_" | "_%_"),
+        Value::Bool(_) => matches!(operator, "!_" | "-_" | "_<_" | "_<=_" | "_>_" | "_>=_"),
+        Value::Bytes(_) => matches!(operator, "_+_" | "_<_" | "_<=_" | "_>_" | "_>=_"),
+        Value::List(_) => operator == "_+_",
+        _ => false,
+    };
+    let operators = [
+        "!_", "-_", "_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_",
+    ];
+    !has && operators.contains(&operator)
 }

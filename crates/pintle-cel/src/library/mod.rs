@@ -13,7 +13,7 @@ pub(crate) mod time;
 pub(crate) mod timestamp;
 pub(crate) mod url;
 
-pub(crate) use self::standard::insert;
+pub(crate) use self::standard::{MAX_STRING, insert};
 use crate::eval::{self, Context};
 use crate::value::{Evaluated, Value};
 

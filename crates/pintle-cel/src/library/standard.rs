@@ -261,7 +261,7 @@ fn subtract(_: &mut Context, args: &[Value]) -> Evaluated {
             let nanos = a.as_nanosecond() - b.as_nanosecond();
             i64::try_from(nanos)
                 .map(Value::Duration)
-                .map_err(|_| duration_overflow())
+                .map_err(|_| int_overflow())
         }
         _ => Err(no_such_overload()),
     }

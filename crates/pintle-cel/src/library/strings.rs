@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::standard::{bounded, text_of};
+use super::standard::{MAX_STRING, bounded, text_of};
 use super::{Native, lists};
 use crate::eval::Context;
 use crate::functions;
@@ -294,6 +294,9 @@ fn format(context: &mut Context, args: &[Value]) -> Evaluated {
             return Err(fail(format!("index {next} out of range")));
         };
         next += 1;
+        let size = value.written_size(MAX_STRING);
+        context.work.spend(size / 16)?;
+        bounded(context, size)?;
         let shown = clause_text(clause, precision, value, 32)
             .map_err(|why| fail(format!("error during formatting: {why}")))?;
         bounded(context, out.len() + shown.len())?;
@@ -403,7 +406,7 @@ fn scientific(n: f64, width: usize) -> String {
         None => ('+', exponent),
     };
     let power = superscript(sign, digits);
-    let shown = format!("{mantissa}\u{202f}\u{d7}\u{202f}10{power}");
+    let shown = format!("{mantissa}\u{d7}10{power}");
     format!("{shown:>width$}")
 }
 

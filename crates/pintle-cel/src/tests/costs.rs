@@ -189,3 +189,61 @@ fn lists_and_patterns_are_charged_by_size() {
     let estimate = |source: &str| Env::new().compile(source).unwrap().cost(None).max;
     assert_eq!(estimate("[1, 2]"), 10);
 }
+
+#[test]
+fn constants_cost_nothing_and_chains_once() {
+    for (source, cost) in [
+        ("[[]] == [[]]", 1),
+        ("'a' in []", 0),
+        ("'a' in {'a': 1}", 1),
+        ("int(double(5))", 0),
+        ("type([1]) == list", 1),
+        ("[].sort() == []", 11),
+        ("[1, 2, 3][0]", 2),
+        ("{'a': {'b': 1}}.a.b", 3),
+        ("optional.of({'a': 1}).a", 3),
+        ("(true ? {'a': 1} : {'a': 2}).a", 1),
+        ("has({'a': 1}.a)", 1),
+        ("has([{'a': 1}][0].a)", 2),
+        ("{'a': 1}[?'a']", 2),
+        ("{'a': 1}[?'b'].orValue(2)", 1),
+    ] {
+        assert_eq!(eval(source).cost, cost, "{source}");
+    }
+}
+
+#[test]
+fn loops_cost_what_they_do_in_cel_go() {
+    for (source, cost) in [
+        ("[].map(x, x)", 1),
+        ("[1, 2, 3].map(x, x)", 40),
+        ("[1].all(x, true)", 4),
+        ("{'a': 1}.all(x, true)", 4),
+        ("[[1, 2], [3]].map(x, x.map(y, y))", 68),
+        ("{'a': [1]}.map(k, k)", 14),
+        ("optional.of(1).optMap(x, x + 1)", 7),
+        ("[].sortBy(e, e) == []", 14),
+    ] {
+        assert_eq!(eval(source).cost, cost, "{source}");
+    }
+    let list = Value::from_json(&json!({ "l": [1, 2] }));
+    for (source, cost) in [
+        ("self.l.exists(x, x == 2)", 15),
+        ("self.l.exists_one(x, x == 2)", 10),
+        ("self.l.filter(x, x > 1)", 20),
+        ("self.l.filter(x, x > 0)[0]", 35),
+        ("self.l.map(x, {'a': x})[0].a", 92),
+        ("self.l.transformList(i, v, v)", 29),
+        ("self.l.transformMapEntry(i, v, {i: v})", 71),
+        ("self.l.sortBy(x, -x)", 34),
+        ("[1, 2, 3][self.l[0]]", 4),
+    ] {
+        let env = Env::new().variable("self", crate::Type::Dyn);
+        let done = env
+            .compile(source)
+            .unwrap()
+            .eval(&[("self", list.clone())], 1_000);
+        assert!(done.result.is_ok(), "{source}: {:?}", done.result);
+        assert_eq!(done.cost, cost, "{source}");
+    }
+}

@@ -140,6 +140,52 @@ fn copying_macros_cannot_grow_exponentially() {
 }
 
 #[test]
+fn types_cannot_grow_exponentially() {
+    let mut literals = "[1]".to_owned();
+    let mut accumulated = "[1]".to_owned();
+    for i in 0..40 {
+        literals = format!("{literals}.map(x{i}, {{x{i}: x{i}}})");
+        accumulated = format!("[{accumulated}.transformMapEntry(i{i}, x{i}, {{x{i}: x{i}}})]");
+    }
+    for source in [literals, accumulated] {
+        let message = error(&format!("{source}.size() > 0"));
+        assert!(
+            message.contains("types of the expression are too large"),
+            "{message}"
+        );
+    }
+    // What people write is far from the limit.
+    let nested = (0..5).fold("1".to_owned(), |inner, i| format!("[{{'k{i}': {inner}}}]"));
+    assert!(Env::new().compile(&format!("{nested} == {nested}")).is_ok());
+}
+
+#[test]
+fn shared_parts_are_not_written_out_without_end() {
+    let text: Value = "a".repeat(1 << 20).as_str().into();
+    let env = Env::new().variable("text", Type::String);
+    let mut doubled = "[text]".to_owned();
+    for i in 0..20 {
+        doubled = format!("{doubled}.map(x{i}, [dyn(x{i}), dyn(x{i})])");
+    }
+    let run = |source: &str| {
+        let program = env.compile(source).unwrap();
+        program.eval(&[("text", text.clone())], 1_000_000).result
+    };
+    assert!(run(&format!("'%s'.format([{doubled}]).size() > 0")).is_err());
+    assert!(run("'%s'.format([lists.range(10000).map(i, text)]).size() > 0").is_err());
+    // A failure that is ignored has still been paid for.
+    let again = "lists.range(1000).exists(i, '%s'.format([lists.range(1000).map(j, text)]) == '')";
+    assert_eq!(run(again).unwrap_err(), EvalError::CostLimit);
+    for source in ["lists.range(10000).map(i, text)", &doubled] {
+        let value = run(source).unwrap();
+        assert!(
+            value.to_json().unwrap_err().contains("value exceeds"),
+            "{source}"
+        );
+    }
+}
+
+#[test]
 fn large_patterns_are_refused() {
     assert!(error("'a'.matches('((a{1000}){1000}){1000}')").contains("invalid matches argument"));
     let dynamic = "'a'.matches('(' + 'a{1000}' + '){1000}{1000}')";

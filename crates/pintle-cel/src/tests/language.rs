@@ -242,7 +242,7 @@ fn numbers_are_written_as_go_does() {
         "'%f'.format([1234567.5]) == '1,234,567.500000' && '%.2f'.format([-1234.5]) == '-1,234.50'",
         "'%.0f'.format([999.5]) == '1,000' && '%f'.format([999.5]) == '999.500000'",
         "'%f'.format(['NaN']) == 'NaN' && '%f'.format(['-Infinity']) == '-∞'",
-        "'%.2e'.format([1234.5]) == '1.234500\u{202f}×\u{202f}10⁰³'",
+        "'%.2e'.format([1234.5]) == '1.234500×10⁰³'",
         "'%.4e'.format(['Infinity']) == '   ∞'",
         "string(duration('100000000.123456789s')) == '100000000.12345679s'",
         "string(duration('-1.5s')) == '-1.5s' && string(duration('90m')) == '5400s'",
@@ -451,4 +451,47 @@ fn macros_continue_after_an_error() {
         .compile("Object{}.a == null")
         .unwrap();
     assert!(unset.eval(&[], 1_000).result.is_ok());
+}
+
+#[test]
+fn fields_of_values_without_fields_are_missing() {
+    holds("!has(dyn({'a': 1}).a.b) && !has(dyn({'a': null}).a.b)");
+    holds("dyn({'a': 1}).?a.b == optional.none()");
+    holds("optional.of(dyn('s')).b == optional.none()");
+    assert_eq!(failure("dyn({'a': 1}).a.b"), "no such key: b");
+    let wrong = "unsupported index type 'string' in list";
+    for source in [
+        "dyn({'a': [1]}).a.b",
+        "has(dyn({'a': [1]}).a.b)",
+        "dyn({'a': [1]}).?a.b",
+    ] {
+        assert_eq!(failure(source), wrong, "{source}");
+    }
+    assert_eq!(
+        failure("[7][dyn(0.5)]"),
+        "unsupported index value 0.5 in list"
+    );
+}
+
+#[test]
+fn operators_that_a_type_lacks_are_named() {
+    for (source, message) in [
+        ("null < null", "no such overload: _<_"),
+        ("dyn([1]) < dyn([2])", "no such overload: _<_"),
+        ("dyn({}) + dyn({})", "no such overload: _+_"),
+        ("dyn(1.5) % dyn(1)", "no such overload: _%_"),
+        ("dyn([1]) + dyn(1)", "no such overload"),
+        ("dyn('a') - dyn('b')", "no such overload"),
+        ("dyn(true) < dyn(1)", "no such overload"),
+    ] {
+        assert_eq!(failure(source), message, "{source}");
+    }
+}
+
+#[test]
+fn integers_compare_with_floats_as_floats() {
+    holds("!(dyn(9223372036854775807) < 9223372036854775808.0)");
+    holds("dyn(9223372036854775807) == 9223372036854775808.0");
+    holds("dyn(9223372036854775807) < 9223372036854777856.0");
+    holds("dyn(-1) < 0.5 && dyn(0u) > -0.5 && 1.0e20 > dyn(18446744073709551615u)");
 }

@@ -190,18 +190,20 @@ fn equal_messages(a: &Message, b: &Message, work: &mut Work) -> Result<bool, Eva
 }
 
 pub(crate) fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
-    fn with_float(n: i128, float: f64) -> Option<Ordering> {
-        if float.is_nan() {
-            return None;
+    // Integers are compared as floats, unless the float is beyond all of them.
+    fn with_float(n: &Value, float: f64) -> Option<Ordering> {
+        let (n, least, most) = match n {
+            Value::Int(n) => (*n as f64, i64::MIN as f64, i64::MAX as f64),
+            Value::Uint(n) => (*n as f64, 0.0, u64::MAX as f64),
+            _ => return None,
+        };
+        if float < least {
+            Some(Ordering::Greater)
+        } else if float > most {
+            Some(Ordering::Less)
+        } else {
+            n.partial_cmp(&float)
         }
-        if float >= 1.9e19 {
-            return Some(Ordering::Less);
-        }
-        if float <= -1e19 {
-            return Some(Ordering::Greater);
-        }
-        let whole = float.trunc() as i128;
-        Some(n.cmp(&whole).then(0.0_f64.partial_cmp(&float.fract())?))
     }
     let wide = |value: &Value| match value {
         Value::Int(n) => Some(i128::from(*n)),
@@ -210,8 +212,8 @@ pub(crate) fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     };
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
-        (Value::Double(float), b) => Some(with_float(wide(b)?, *float)?.reverse()),
-        (a, Value::Double(float)) => with_float(wide(a)?, *float),
+        (Value::Double(float), b) => Some(with_float(b, *float)?.reverse()),
+        (a, Value::Double(float)) => with_float(a, *float),
         (a, b) => Some(wide(a)?.cmp(&wide(b)?)),
     }
 }

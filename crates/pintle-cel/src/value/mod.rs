@@ -208,6 +208,56 @@ impl Value {
         size as u64
     }
 
+    /// Returns the approximate size of the value when it is written out, in bytes. Stops counting
+    /// beyond `most`.
+    pub(crate) fn written_size(&self, most: usize) -> usize {
+        /// Counted for every value, so that a large size is not many small values.
+        const EACH: usize = 16;
+        fn json(value: &Json) -> usize {
+            EACH + match value {
+                Json::String(text) => text.len(),
+                Json::Array(items) => items.iter().map(json).sum(),
+                Json::Object(map) => map
+                    .iter()
+                    .map(|(name, value)| name.len() + json(value))
+                    .sum(),
+                _ => 0,
+            }
+        }
+        let mut size: usize = 0;
+        let mut open = vec![self];
+        while let Some(value) = open.pop() {
+            size += EACH;
+            match value {
+                Self::String(text) => size += text.len(),
+                Self::Bytes(bytes) => size += bytes.len(),
+                Self::Optional(Some(inner)) => open.push(inner),
+                Self::Message(message) => open.extend(message.fields.values()),
+                Self::List(list) => {
+                    // Items that no longer fit need not be visited.
+                    if list.items.len() > most {
+                        return list.items.len();
+                    }
+                    open.extend(&list.items);
+                }
+                Self::Map(map) => {
+                    size += map.hidden.values().map(json).sum::<usize>();
+                    for (key, value) in &map.entries {
+                        if let Key::String(name) = key {
+                            size += name.len();
+                        }
+                        open.push(value);
+                    }
+                }
+                _ => {}
+            }
+            if size > most {
+                break;
+            }
+        }
+        size
+    }
+
     /// Returns the value, or the error that it stands for.
     pub(crate) fn read(self) -> Evaluated {
         match self {
