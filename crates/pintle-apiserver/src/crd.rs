@@ -416,7 +416,7 @@ impl Crd {
         }
         let mut errors = meta::check(&complete, NameRule::Subdomain, self.namespaced, false);
         let scale = validate::scale(&version.scale, Part::Main, object);
-        errors.extend(version.schema.validate_with(object, old, scale));
+        errors.extend(version.schema.validate_with(object, old, scale).errors);
         if errors.is_empty() {
             return Ok(());
         }

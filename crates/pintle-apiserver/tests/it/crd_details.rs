@@ -360,3 +360,111 @@ async fn metadata_of_embedded_resources_is_decoded() {
          must be a string"
     );
 }
+
+/// Proves crd/schema.
+#[tokio::test]
+async fn type_and_metadata_of_embedded_resources_are_validated() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    spec_schema(&mut definition)["properties"]["templates"] = json!({
+        "type": "array", "items": {
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true,
+        },
+    });
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    let mut object = foo("a");
+    object["spec"]["templates"] = json!([
+        { "apiVersion": "a/b/c", "kind": "Config.Map" },
+        { "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": "a/b", "namespace": "A", "labels": { "a": "x y" },
+        } },
+        { "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "labels": { "a": "b" } } },
+    ]);
+    let (code, status) = http.post(FOOS, &object).await;
+    assert_eq!(code, 422);
+    let fields: Vec<_> = causes(&status)
+        .into_iter()
+        .map(|cause| cause.split(':').next().unwrap_or_default().to_owned())
+        .collect();
+    let metadata = "spec.templates[1].metadata";
+    assert_eq!(
+        fields,
+        [
+            "spec.templates[0].apiVersion".to_owned(),
+            "spec.templates[0].kind".to_owned(),
+            format!("{metadata}.name"),
+            format!("{metadata}.namespace"),
+            format!("{metadata}.labels"),
+        ]
+    );
+}
+
+/// Proves crd/defaulting.
+#[tokio::test]
+async fn defaults_result_in_valid_metadata() {
+    let server = server();
+    let http = http(&server);
+    let refusals = async |template: Value| {
+        let mut definition = foo_definition();
+        spec_schema(&mut definition)["properties"]["template"] = template;
+        let (code, status) = http.post(DEFINITIONS, &definition).await;
+        assert_eq!(code, 422, "{status}");
+        causes(&status)
+    };
+    let at = "spec.validation.openAPIV3Schema.properties[spec].properties[template]";
+    let embedded = |properties: Value, default: Value| {
+        let mut schema = json!({
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true, "properties": properties,
+        });
+        if !default.is_null() {
+            schema["default"] = default;
+        }
+        schema
+    };
+    // A default of the whole resource.
+    let found = refusals(embedded(json!({}), json!({ "kind": "Pod" }))).await;
+    assert_eq!(
+        found,
+        [format!("{at}.default.apiVersion: Required value")],
+        "{found:?}"
+    );
+    // Defaults inside its type and metadata are checked as part of a resource.
+    let metadata = json!({ "type": "object", "properties": {
+        "labels": { "type": "object", "additionalProperties": { "type": "string" },
+            "default": { "a": "x y" } },
+    } });
+    let found = refusals(embedded(json!({ "metadata": metadata }), Value::Null)).await;
+    let start = format!(
+        "{at}.properties[metadata].properties[labels].default: Invalid value: {{\"a\":\"x y\"}}: must \
+         result in valid metadata: metadata.labels: Invalid value: \"x y\": a valid label must be"
+    );
+    assert!(
+        found.len() == 1 && found[0].starts_with(&start),
+        "{found:?}"
+    );
+    let kind = json!({ "kind": { "type": "string", "default": "%" } });
+    let found = refusals(embedded(kind, Value::Null)).await;
+    let start = format!(
+        "{at}.properties[kind].default: Invalid value: \"%\": must result in valid metadata: kind: \
+         Invalid value: \"%\": may have mixed case"
+    );
+    assert!(
+        found.len() == 1 && found[0].starts_with(&start),
+        "{found:?}"
+    );
+    // Metadata of the wrong type cannot be decoded.
+    let name = json!({ "metadata": { "type": "object", "properties": {
+        "name": { "type": "string", "default": "a" },
+        "annotations": { "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "default": { "a": 1 } },
+    } } });
+    let found = refusals(embedded(name, Value::Null)).await;
+    assert!(
+        found.len() == 1
+            && found[0].contains("must result in valid metadata: metadata: Invalid value: "),
+        "{found:?}"
+    );
+}

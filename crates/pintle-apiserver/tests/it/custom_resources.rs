@@ -187,6 +187,45 @@ async fn cel_rules_see_old_and_new_object() {
     );
 }
 
+/// Proves crd/ratcheting.
+#[tokio::test]
+async fn tolerated_violations_of_rules_cause_warnings() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.post(DEFINITIONS, &foo_definition()).await.0, 201);
+    let mut object = foo("a");
+    object["spec"]["replicas"] = 7.into();
+    assert_eq!(http.post(FOOS, &object).await.0, 201);
+
+    let (_, mut definition) = http.get(&format!("{DEFINITIONS}/foos.example.com")).await;
+    let replicas = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
+    definition.pointer_mut(replicas).unwrap()["x-kubernetes-validations"] =
+        json!([{ "rule": "self != 7", "message": "not seven" }]);
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    assert_eq!(http.put(&path, &definition).await.0, 200);
+
+    let patch = |spec: Value| {
+        Request::builder()
+            .method("PATCH")
+            .uri(format!("{FOOS}/a"))
+            .header("content-type", "application/merge-patch+json")
+            .body(Full::from(json!({ "spec": spec }).to_string()))
+            .unwrap()
+    };
+    let response = http.send(patch(json!({ "deploymentName": "b" }))).await;
+    assert_eq!(response.status(), 200);
+    let warning = r#"299 - "spec.replicas: Invalid value: 7: not seven""#;
+    assert_eq!(response.headers()["warning"], warning);
+    // A value that changes must satisfy the rule, and then nothing is left to warn about.
+    assert_eq!(
+        http.send(patch(json!({ "replicas": 8 }))).await.status(),
+        200
+    );
+    let response = http.send(patch(json!({ "replicas": 7 }))).await;
+    assert_eq!(response.status(), 422);
+    assert!(response.headers().get("warning").is_none());
+}
+
 /// Proves crd/objects-outlive-versions, crd/deletion.
 #[tokio::test]
 async fn crd_that_serves_nothing_keeps_its_objects() {

@@ -27,6 +27,10 @@ pub(super) const fn kind(mutating: bool, binding: bool) -> AdmissionPolicies {
 }
 
 impl Kind for AdmissionPolicies {
+    fn compiles(&self) -> bool {
+        !self.binding
+    }
+
     fn after_write(&self, api: &Api, object: &Object) {
         let phase = api.policies.phase(self.mutating);
         phase.refresh(api, self.binding, object.name());

@@ -70,6 +70,10 @@ impl Kind for Definitions {
         Ok(())
     }
 
+    fn compiles(&self) -> bool {
+        true
+    }
+
     /// Warns about formats that are not validated, once they appear.
     fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
         let before = stored.map(crd::unrecognized_formats).unwrap_or_default();

@@ -196,6 +196,12 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Returns true if objects contain schemas or expressions, so that large ones take long to
+    /// validate.
+    fn compiles(&self) -> bool {
+        false
+    }
+
     /// Adds warnings about an accepted object; `stored` is the object it replaces, if any.
     fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
         let _ = (object, stored, warnings);

@@ -56,10 +56,7 @@ pub(super) fn check(definition: &Definition, errors: &mut Vec<FieldError>) {
             check_column(column, &format!("{place}[{i}]"), errors);
         }
     }
-    for (place, version) in selectable(definition) {
-        let schema = &version["schema"]["openAPIV3Schema"];
-        check_selectable(&version["selectableFields"], schema, &place, errors);
-    }
+    check_all_selectable(definition, errors);
     check_conversion(at(&definition.tree, &["spec", "conversion"]), errors);
 }
 
@@ -98,21 +95,26 @@ pub(super) fn common_of<'a>(
     }
 }
 
-/// Returns the versions that have selectable fields, with the path of these.
-fn selectable(definition: &Definition) -> Vec<(String, &Value)> {
-    let all = definition.versions().enumerate();
-    let single = definition.versions().count() == 1;
-    let found = all.map(|(i, version)| {
-        let place = if single {
-            "spec.selectableFields".to_owned()
+/// Checks the selectable fields of all versions.
+fn check_all_selectable(definition: &Definition, errors: &mut Vec<FieldError>) {
+    let schemas = common_of(definition, "schema", "validation");
+    for (place, index, fields) in common_of(definition, "selectableFields", "selectableFields") {
+        if fields.as_array().is_none_or(Vec::is_empty) {
+            continue;
+        }
+        if let Some((_, _, schema)) = schemas.iter().find(|(_, of, _)| *of == index) {
+            check_selectable(fields, &schema["openAPIV3Schema"], &place, errors);
+            continue;
+        }
+        // What all versions share is moved to the top, so upstream misses the schema if only the fields
+        // are the same in all versions, or only the schema is.
+        let why = if index.is_none() {
+            "may only be set when validations.schema is included"
         } else {
-            format!("spec.versions[{i}].selectableFields")
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
         };
-        (place, version)
-    });
-    found
-        .filter(|(_, version)| version["selectableFields"].is_array())
-        .collect()
+        errors.push(FieldError::invalid(place, "", why));
+    }
 }
 
 fn check_group(group: &str, errors: &mut Vec<FieldError>) {

@@ -14,20 +14,21 @@ use crate::schema::{
 static METADATA: LazyLock<Option<TypeRef>> =
     LazyLock::new(|| named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
 
-/// Drops unknown metadata of embedded resources and adds its paths to `unknown`. Fails if a field has
-/// the wrong type.
+/// Drops unknown metadata of embedded resources, and with `resource` that of the value itself, and adds
+/// its paths to `unknown`. Fails if a field has the wrong type.
 pub(super) fn coerce(
     value: &mut Value,
     schema: &Node,
     at: &Path<'_>,
+    resource: bool,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
-    if !schema.has_embedded {
+    if !resource && !schema.has_embedded {
         return Ok(());
     }
     match value {
         Value::Object(map) => {
-            if schema.embedded {
+            if resource || schema.embedded {
                 for name in ["apiVersion", "kind"] {
                     if let Some(found) = map.get(name).filter(|found| !found.is_string()) {
                         let why = "must be a string";
@@ -49,16 +50,16 @@ pub(super) fn coerce(
             }
             for (name, value) in map.iter_mut() {
                 if let Some(below) = schema.properties.get(name) {
-                    coerce(value, below, &at.child(name), unknown)?;
+                    coerce(value, below, &at.child(name), false, unknown)?;
                 } else if let Some(below) = schema.additional_schema() {
-                    coerce(value, below, &at.key(name), unknown)?;
+                    coerce(value, below, &at.key(name), false, unknown)?;
                 }
             }
         }
         Value::Array(items) => {
             if let Some(below) = &schema.items {
                 for (i, item) in items.iter_mut().enumerate() {
-                    coerce(item, below, &at.index(i), unknown)?;
+                    coerce(item, below, &at.index(i), false, unknown)?;
                 }
             }
         }

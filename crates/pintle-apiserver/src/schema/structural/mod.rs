@@ -13,6 +13,8 @@
 mod cel;
 mod check;
 mod coerce;
+mod defaults;
+mod embedded;
 mod fingerprint;
 mod formats;
 mod lists;
@@ -42,6 +44,14 @@ pub(crate) struct Structural {
     root: Node,
     /// Identifies the schema.
     fingerprint: u64,
+}
+
+/// What validation finds in an object.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) errors: Vec<FieldError>,
+    /// Rules that unchanged values do not satisfy. This does not reject an update.
+    pub(crate) warnings: Vec<String>,
 }
 
 #[cfg(test)]
@@ -91,12 +101,12 @@ impl Structural {
             errors.push(FieldError::forbidden(at.child("nullable"), why));
         }
         let structural = check::structural(map, &at);
-        let mut defaults = Vec::new();
-        if structural.is_empty() {
-            // All defaults share the budget of one object.
-            let mut left = cel::OBJECT_BUDGET;
-            check_defaults(&parsed.root, &at, Defaulted::Root, &mut left, &mut defaults);
-        }
+        let defaults = if structural.is_empty() {
+            // They share the budget of one object.
+            defaults::check(&parsed.root, &at, cel::OBJECT_BUDGET)
+        } else {
+            Vec::new()
+        };
         let is_structural = structural.is_empty() && defaults.is_empty();
         errors.extend(structural);
         errors.extend(defaults);
@@ -130,7 +140,7 @@ impl Structural {
     /// resource's type or metadata that has the wrong type.
     pub(crate) fn coerce(&self, object: &mut Value) -> Result<Vec<String>, FieldError> {
         let mut unknown = Vec::new();
-        coerce::coerce(object, &self.root, &Path::Root, &mut unknown)?;
+        coerce::coerce(object, &self.root, &Path::Root, false, &mut unknown)?;
         Ok(unknown)
     }
 
@@ -142,7 +152,7 @@ impl Structural {
 
     #[cfg(test)]
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        self.validate_with(object, old, Vec::new())
+        self.validate_with(object, old, Vec::new()).errors
     }
 
     /// Validates an object, and adds what is wrong beside the schema. `old` is the object it replaces,
@@ -153,13 +163,12 @@ impl Structural {
         object: &Value,
         old: Option<&Value>,
         others: Vec<FieldError>,
-    ) -> Vec<FieldError> {
+    ) -> Findings {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
         errors.extend(others);
-        self.embedded(object, &mut errors);
+        embedded::check(object, &self.root, &Path::Root, false, &mut errors);
         self.lists(object, old, &mut errors);
-        self.rules(object, old, &mut errors);
-        errors
+        self.rules(object, old, errors)
     }
 
     /// Validates the `status` of an object, which is all that a write to the status subresource can
@@ -169,7 +178,7 @@ impl Structural {
         object: &Value,
         old: Option<&Value>,
         others: Vec<FieldError>,
-    ) -> Vec<FieldError> {
+    ) -> Findings {
         let mut errors = Vec::new();
         let schema = self.root.properties.get("status");
         if let (Some(schema), Some(status)) = (schema, object.get("status")) {
@@ -178,22 +187,21 @@ impl Structural {
         }
         errors.extend(others);
         self.lists(object, old, &mut errors);
-        self.rules(object, old, &mut errors);
-        errors
+        self.rules(object, old, errors)
     }
 
-    /// Evaluates CEL rules. They expect values of the right types, so invalid objects are skipped.
-    fn rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        if !self.root.has_rules {
-            return;
-        }
-        if blocks_rules(errors) {
+    /// Adds what CEL rules find. They expect values of the right types, so invalid objects are skipped.
+    fn rules(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>) -> Findings {
+        let mut found = Findings::default();
+        if self.root.has_rules && blocks_rules(&errors) {
             let why = "some validation rules were not checked because the object was invalid; \
                        correct the existing errors to complete validation";
             errors.push(FieldError::invalid(Path::Root, Value::Null, why));
-            return;
+        } else if self.root.has_rules {
+            found = cel::validate(object, old, &self.root, &Path::Root);
         }
-        errors.extend(cel::validate(object, old, &self.root, &Path::Root));
+        errors.append(&mut found.errors);
+        Findings { errors, ..found }
     }
 
     /// Reports duplicate list items, unless the old object had duplicates too.
@@ -203,10 +211,6 @@ impl Structural {
         {
             errors.extend(found);
         }
-    }
-
-    fn embedded(&self, object: &Value, errors: &mut Vec<FieldError>) {
-        embedded(object, &self.root, &Path::Root, errors);
     }
 
     /// Returns the path of a selectable field, and whether it is a string, a boolean or an integer.
@@ -335,129 +339,6 @@ fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Op
                    schema if the status subresource is enabled";
         FieldError::invalid(at, Value::Object(schema.clone()), why)
     })
-}
-
-/// Where a default is, which decides what is checked.
-#[derive(Clone, Copy, PartialEq)]
-enum Defaulted {
-    Root,
-    /// In the type or the metadata of an embedded resource, which are never pruned.
-    Meta,
-    Field,
-}
-
-/// Checks that defaults contain only known fields and are valid themselves. `left` is what is left of
-/// the budget for their rules; the check ends when it is used up.
-fn check_defaults(
-    schema: &Node,
-    at: &Path<'_>,
-    place: Defaulted,
-    left: &mut u64,
-    errors: &mut Vec<FieldError>,
-) {
-    let place = if schema.embedded && place == Defaulted::Meta {
-        Defaulted::Field
-    } else {
-        place
-    };
-    let resource = place == Defaulted::Root || schema.embedded;
-    if let Some(default) = &schema.default {
-        let here = at.child("default");
-        let mut pruned = default.clone();
-        prune::prune(&mut pruned, schema, resource);
-        if place != Defaulted::Meta && pruned != *default {
-            errors.push(FieldError::invalid(
-                here,
-                default.clone(),
-                "must not have unknown fields",
-            ));
-        }
-        let invalid = invalid_default(default, schema, &here, left);
-        let exhausted = *left == 0 && !invalid.is_empty();
-        errors.extend(invalid);
-        if exhausted {
-            return;
-        }
-    }
-    if let Some(items) = &schema.items {
-        let below = match place {
-            Defaulted::Meta => place,
-            _ => Defaulted::Field,
-        };
-        check_defaults(items, &at.child("items"), below, left, errors);
-    }
-    let below = at.child("properties");
-    for (name, property) in &schema.properties {
-        let place = match place {
-            Defaulted::Meta => place,
-            _ if resource && prune::META_FIELDS.contains(&name.as_str()) => Defaulted::Meta,
-            _ => Defaulted::Field,
-        };
-        if *left == 0 && !errors.is_empty() {
-            return;
-        }
-        check_defaults(property, &below.key(name), place, left, errors);
-    }
-}
-
-/// Validates a default against its schema and the rules there, both as a value that stays as it is
-/// and as a new one.
-fn invalid_default(
-    default: &Value,
-    schema: &Node,
-    at: &Path<'_>,
-    left: &mut u64,
-) -> Vec<FieldError> {
-    let errors = validate::validate(default, None, schema, at);
-    if !errors.is_empty() {
-        return errors;
-    }
-    let (mut unchanged, mut new) = (*left, *left);
-    let mut errors = cel::validate_within(default, Some(default), schema, at, &mut unchanged);
-    if errors.is_empty() {
-        errors = cel::validate_within(default, None, schema, at, &mut new);
-    }
-    *left = unchanged.min(new);
-    errors
-}
-
-/// Checks that embedded resources have a type.
-fn embedded(value: &Value, schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::Object(map) => {
-            if schema.embedded {
-                for name in ["apiVersion", "kind"] {
-                    match map.get(name) {
-                        None => errors.push(FieldError::required(at.child(name), "")),
-                        Some(Value::String(text)) if text.is_empty() => {
-                            let why = "must not be empty";
-                            errors.push(FieldError::invalid(at.child(name), "", why));
-                        }
-                        Some(Value::String(_)) => {}
-                        Some(other) => {
-                            let why = "must be a string";
-                            errors.push(FieldError::invalid(at.child(name), other.clone(), why));
-                        }
-                    }
-                }
-            }
-            for (name, value) in map {
-                if let Some(below) = schema.properties.get(name) {
-                    embedded(value, below, &at.child(name), errors);
-                } else if let Some(below) = schema.additional_schema() {
-                    embedded(value, below, &at.key(name), errors);
-                }
-            }
-        }
-        Value::Array(items) => {
-            if let Some(below) = &schema.items {
-                for (i, item) in items.iter().enumerate() {
-                    embedded(item, below, &at.index(i), errors);
-                }
-            }
-        }
-        _ => {}
-    }
 }
 
 /// A schema that preserves everything, for versions that specify nothing.

@@ -14,7 +14,7 @@ use crate::{
     registry::{Resource, crd::LazySchema},
     schema::{
         field::{FieldError, Path},
-        structural::Structural,
+        structural::{Findings, Structural},
     },
 };
 
@@ -38,22 +38,83 @@ pub(super) async fn object(
             let old = old.map(|old| with_type(resource, old));
             let new = with_type(resource, tree);
             let scale = scale(&custom.version["subresources"]["scale"], part, &new);
-            errors.extend(custom_object(&custom.schema, part, new, old, scale).await);
+            let found = custom_object(&custom.schema, part, new, old, scale).await;
+            errors.extend(found.errors);
+            for warning in found.warnings {
+                write.options.warnings.add(warning);
+            }
         }
-        (None, Part::Status) => errors.extend(resource.rules.status(object)),
-        (None, Part::Main) => errors.extend(match stored {
-            Some(stored) => resource.rules.update(object, stored),
-            None => resource.rules.create(object),
-        }),
-        _ => {}
+        (None, _) => errors = own_rules(resource, part, object, stored, errors).await?,
     }
-    hooks.validate(part, tree, old, &mut errors)?;
     if errors.is_empty() {
         return Ok(());
     }
     let group = hooks.error_group().unwrap_or(&resource.group);
     let name = meta::text(tree, "name");
     Err(ApiError::invalid(group, &resource.kind, name, errors))
+}
+
+/// Applies the rules of a built-in kind. Compiling what a large object contains may take long, so it
+/// happens on a thread of its own, where it does not delay other requests.
+async fn own_rules(
+    resource: &Arc<Resource>,
+    part: Part,
+    object: &Value,
+    stored: Option<&Value>,
+    mut errors: Vec<FieldError>,
+) -> Result<Vec<FieldError>, ApiError> {
+    fn apply(
+        resource: &Resource,
+        part: Part,
+        object: &Value,
+        stored: Option<&Value>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        match (part, stored) {
+            (Part::Status, _) => errors.extend(resource.rules.status(object)),
+            (Part::Main, Some(stored)) => errors.extend(resource.rules.update(object, stored)),
+            (Part::Main, None) => errors.extend(resource.rules.create(object)),
+            _ => {}
+        }
+        let (tree, old) = (meta::tree(object), stored.map(meta::tree));
+        resource.hooks.validate(part, tree, old, errors)
+    }
+    let handle = tokio::runtime::Handle::try_current();
+    let (Ok(handle), true) = (handle, resource.hooks.compiles() && is_large(object)) else {
+        apply(resource, part, object, stored, &mut errors)?;
+        return Ok(errors);
+    };
+    let (resource, object, stored) = (Arc::clone(resource), object.clone(), stored.cloned());
+    let done = handle.spawn_blocking(move || {
+        apply(&resource, part, &object, stored.as_ref(), &mut errors)?;
+        Ok::<_, ApiError>(errors)
+    });
+    done.await.unwrap_or_else(|_| {
+        let why = "the object could not be validated";
+        Ok(vec![FieldError::invalid(Path::Root, Value::Null, why)])
+    })
+}
+
+/// Returns true if an object has many values, or much text.
+fn is_large(object: &Value) -> bool {
+    const LARGE: usize = 16 * 1024;
+    let mut open = vec![object];
+    let mut size = 0;
+    while let Some(value) = open.pop() {
+        size += match value {
+            Value::String(text) => text.len(),
+            _ => 8,
+        };
+        if size > LARGE {
+            return true;
+        }
+        match value {
+            Value::Array(items) => open.extend(items),
+            Value::Object(map) => open.extend(map.values()),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Validates a custom resource. Rules over many values may take long, so they run on a thread of
@@ -64,7 +125,7 @@ async fn custom_object(
     new: Value,
     old: Option<Value>,
     scale: Vec<FieldError>,
-) -> Vec<FieldError> {
+) -> Findings {
     let run = move |schema: &Structural, new: &Value, old: Option<&Value>| match part {
         Part::Status => schema.validate_status(new, old, scale),
         _ => schema.validate_with(new, old, scale),
@@ -77,7 +138,10 @@ async fn custom_object(
     let done = handle.spawn_blocking(move || run(&schema, &new, old.as_ref()));
     done.await.unwrap_or_else(|_| {
         let why = "validation rules could not be evaluated";
-        vec![FieldError::invalid(Path::Root, Value::Null, why)]
+        Findings {
+            errors: vec![FieldError::invalid(Path::Root, Value::Null, why)],
+            warnings: Vec::new(),
+        }
     })
 }
 

@@ -160,3 +160,35 @@ fn problems_of_version_names_are_reported_once() {
         "{found:?}"
     );
 }
+
+/// Proves crd/validated.
+#[test]
+fn selectable_fields_and_schema_are_shared_by_all_versions_or_by_none() {
+    let with = |first: &str, second: &str, same_schema: bool| {
+        errors(|spec| {
+            let mut other = spec["versions"][0].clone();
+            other["name"] = "v2".into();
+            other["storage"] = false.into();
+            if !same_schema {
+                other["schema"]["openAPIV3Schema"]["description"] = "Other.".into();
+            }
+            other["selectableFields"] = json!([{ "jsonPath": second }]);
+            spec["versions"][0]["selectableFields"] = json!([{ "jsonPath": first }]);
+            spec["versions"].as_array_mut().unwrap().push(other);
+        })
+    };
+    let (a, b) = (".spec.name", ".status.replicas");
+    assert_eq!(with(a, a, true), Vec::<String>::new());
+    assert_eq!(with(a, b, false), Vec::<String>::new());
+    assert_eq!(
+        with(a, a, false),
+        [
+            "spec.selectableFields: Invalid value: \"\": may only be set when validations.schema is \
+          included"
+        ]
+    );
+    let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+    let places =
+        [0, 1].map(|i| format!("spec.versions[{i}].selectableFields: Invalid value: \"\": {why}"));
+    assert_eq!(with(a, b, true), places);
+}

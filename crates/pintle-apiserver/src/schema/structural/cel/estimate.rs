@@ -28,8 +28,11 @@ pub(crate) struct Costs {
 impl Costs {
     /// Starts with the errors that have been found in the schema.
     pub(crate) fn new(errors: &[FieldError]) -> Self {
+        // Errors in rules themselves do not count.
+        let fields = errors.iter().map(|error| error.field.clone());
+        let invalid = fields.filter(|field| !field.contains(".x-kubernetes-validations["));
         Self {
-            invalid: errors.iter().map(|error| error.field.clone()).collect(),
+            invalid: invalid.collect(),
             ..Self::default()
         }
     }
@@ -67,7 +70,7 @@ impl Costs {
 pub(crate) struct Place<'a> {
     /// `None` if a list or map above it has no limit.
     cardinality: Option<u64>,
-    /// The list above it whose items cannot be matched with old ones.
+    /// The list above it whose items cannot be matched with old ones, or the map of unknown type.
     uncorrelatable: Option<&'a str>,
 }
 
@@ -97,9 +100,13 @@ pub(crate) fn check(
         .cardinality
         .zip(factor)
         .map(|(count, max)| count.saturating_mul(max));
+    let map_type = schema.map_type.as_deref();
+    let unknown_map = map_type.is_some_and(|ty| !matches!(ty, "granular" | "atomic"));
     let below = Place {
         cardinality,
-        uncorrelatable: place.uncorrelatable,
+        uncorrelatable: place
+            .uncorrelatable
+            .or(unknown_map.then_some(here.as_str())),
     };
     if let Some(Additional::Schema(values)) = &schema.additional {
         check(

@@ -19,7 +19,7 @@ pub(super) use self::{
     estimate::{Costs, Place, check},
     field_path::normalize,
 };
-use super::{lists::OldItems, node::Node};
+use super::{Findings, lists::OldItems, node::Node};
 use crate::schema::field::{FieldError, Path, Reason};
 
 /// The most that one evaluation of a rule may cost.
@@ -147,6 +147,14 @@ impl Rule {
         }
     }
 
+    /// Returns the path that errors of the rule name.
+    fn place(&self, at: &Path<'_>) -> String {
+        match &self.field_path {
+            Some(path) => at.child(path).to_string(),
+            None => at.to_string(),
+        }
+    }
+
     /// The message of a rule that is not satisfied.
     fn failure(&self) -> String {
         match self.text("message") {
@@ -197,7 +205,7 @@ pub(super) fn validate(
     old: Option<&Value>,
     schema: &Node,
     at: &Path<'_>,
-) -> Vec<FieldError> {
+) -> Findings {
     let mut left = OBJECT_BUDGET;
     validate_within(value, old, schema, at, &mut left)
 }
@@ -209,10 +217,10 @@ pub(super) fn validate_within(
     schema: &Node,
     at: &Path<'_>,
     left: &mut u64,
-) -> Vec<FieldError> {
+) -> Findings {
     let mut evaluation = Evaluation {
         left: *left,
-        errors: Vec::new(),
+        found: Findings::default(),
     };
     let correlation = Correlation {
         current: old.map(|old| (old, value)),
@@ -221,7 +229,7 @@ pub(super) fn validate_within(
     // Running out of budget is reported where it happens, and ends the walk.
     let walked = evaluation.walk(value, old, schema, at, correlation);
     *left = walked.map_or(0, |()| evaluation.left);
-    evaluation.errors
+    evaluation.found
 }
 
 /// The budget is used up.
@@ -229,7 +237,7 @@ struct Exhausted;
 
 struct Evaluation {
     left: u64,
-    errors: Vec<FieldError>,
+    found: Findings,
 }
 
 impl Evaluation {
@@ -289,7 +297,7 @@ impl Evaluation {
         };
         let refuse = |why: String| FieldError::invalid(at, schema.type_name.as_str(), why);
         if self.left == 0 {
-            self.errors.push(refuse(out_of_budget()));
+            self.found.errors.push(refuse(out_of_budget()));
             return Err(Exhausted);
         }
         let own = Cel::declared(value, decl);
@@ -300,7 +308,8 @@ impl Evaluation {
             let program = match &rule.program {
                 None => continue,
                 Some(Err(why)) => {
-                    self.errors
+                    self.found
+                        .errors
                         .push(refuse(format!("rule compile error: {why}")));
                     continue;
                 }
@@ -320,7 +329,7 @@ impl Evaluation {
                 program.eval(&plain, PER_CALL_LIMIT)
             };
             if done.cost > self.left {
-                self.errors.push(refuse(out_of_budget()));
+                self.found.errors.push(refuse(out_of_budget()));
                 return Err(Exhausted);
             }
             self.left -= done.cost;
@@ -331,22 +340,24 @@ impl Evaluation {
                     // As upstream, messages see the old value itself, even if it is optional in
                     // the rule.
                     let detail = self.message(rule, &plain);
-                    let tolerated = !rule.uses_old && correlation.tolerates();
-                    match detail {
-                        Ok(detail) if !tolerated => {
-                            self.errors.push(failed(rule, value, schema, at, detail));
-                        }
-                        Ok(_) => {}
+                    let (error, goes_on) = match detail {
+                        Ok(detail) => (failed(rule, value, schema, at, detail), true),
                         Err(why) => {
-                            if !tolerated {
-                                self.errors.push(refuse(why));
-                            }
-                            return Err(Exhausted);
+                            let kind = schema.type_name.as_str();
+                            (FieldError::invalid(rule.place(at), kind, why), false)
                         }
+                    };
+                    if !rule.uses_old && correlation.tolerates() {
+                        self.found.warnings.push(error.to_string());
+                    } else {
+                        self.found.errors.push(error);
+                    }
+                    if !goes_on {
+                        return Err(Exhausted);
                     }
                 }
                 Err(error @ EvalError::CostLimit) => {
-                    self.errors.push(refuse(format!(
+                    self.found.errors.push(refuse(format!(
                         "'{error}': no further validation rules will be run due to call cost \
                          exceeds limit for rule: {name}"
                     )));
@@ -354,7 +365,8 @@ impl Evaluation {
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    self.errors
+                    self.found
+                        .errors
                         .push(refuse(if error.starts_with("no such overload") {
                             format!(
                                 "'{error}': call arguments did not match a supported operator, \
@@ -416,10 +428,7 @@ fn out_of_budget() -> String {
 
 /// The error of a rule that is not satisfied, with the reason and path that the rule names.
 fn failed(rule: &Rule, value: &Value, schema: &Node, at: &Path<'_>, detail: String) -> FieldError {
-    let field = match &rule.field_path {
-        Some(path) => at.child(path).to_string(),
-        None => at.to_string(),
-    };
+    let field = rule.place(at);
     let scalar = !matches!(schema.type_name.as_str(), "object" | "array");
     let (reason, detail) = match rule.text("reason") {
         "FieldValueForbidden" => (Reason::Forbidden, detail),

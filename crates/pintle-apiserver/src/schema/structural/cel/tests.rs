@@ -270,3 +270,45 @@ fn levels_share_the_types_below_them() {
     }
     assert_eq!(node.properties.len(), 2_000);
 }
+
+/// Proves crd/rules-compiled.
+#[test]
+fn wrong_field_path_is_reported_beside_other_errors_in_rules() {
+    let properties = json!({ "n": { "type": "integer" } });
+    let mut schema = spec_rule(&properties, &json!({ "rule": "true", "fieldPath": ".m" }));
+    let rules = schema["properties"]["spec"]["x-kubernetes-validations"].as_array_mut();
+    rules
+        .unwrap()
+        .push(json!({ "rule": "true", "fieldPath": "  " }));
+    let errors = check(&schema);
+    let at = "s.properties[spec].x-kubernetes-validations";
+    assert!(
+        errors.contains(&format!(
+            "{at}[0].fieldPath: Invalid value: \".m\": must be a valid path"
+        )),
+        "{errors:?}"
+    );
+    assert!(
+        errors.contains(&format!(
+            "{at}[1].fieldPath: Invalid value: \"  \": must be non-empty if specified"
+        )),
+        "{errors:?}"
+    );
+}
+
+/// Proves crd/rules-compiled.
+#[test]
+fn transition_rules_are_refused_below_maps_of_unknown_type() {
+    let field = json!({ "type": "string", "maxLength": 9,
+        "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] });
+    let map = json!({ "m": { "type": "object", "properties": { "f": field },
+        "x-kubernetes-map-type": "future" } });
+    let errors = check(&object(&map));
+    assert!(
+        errors.iter().any(|error| error.ends_with(
+            "oldSelf cannot be used on the uncorrelatable portion of the schema within \
+             s.properties[spec].properties[m]"
+        )),
+        "{errors:?}"
+    );
+}

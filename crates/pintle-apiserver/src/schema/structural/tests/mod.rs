@@ -313,6 +313,7 @@ fn status_is_validated_at_its_own_path() {
     let bad = json!({"spec": 1, "status": {"ready": "yes"}});
     let errors: Vec<_> = schema
         .validate_status(&bad, None, Vec::new())
+        .errors
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -468,4 +469,13 @@ fn values_of_maps_and_items_get_defaults() {
     assert!(schema.default(&mut object));
     let filled = json!({"map": {"a": {"n": 1}, "b": {"n": 2}}, "list": [{"n": 1}]});
     assert_eq!(object["spec"], filled);
+}
+
+#[test]
+fn numbers_fit_into_floats_after_rounding() {
+    let schema = schema(json!({ "type": "object", "properties": {
+        "n": { "type": "number", "format": "float" } } }));
+    let errors = |n: f64| schema.validate(&json!({ "spec": { "n": n } }), None).len();
+    assert_eq!(errors(3.402_823_5e38), 0);
+    assert_eq!(errors(3.402_824e38), 1);
 }

@@ -145,10 +145,8 @@ fn rules_of_all_defaults_share_one_budget() {
         .collect();
     let schema = json!({"type": "object", "properties": properties});
     let schema = Structural::parse(&schema).unwrap();
-    for (mut left, expected) in [(1_000, 1), (1_000_000, 0)] {
-        let mut errors = Vec::new();
-        let at = Path::At("s");
-        check_defaults(&schema.root, &at, Defaulted::Root, &mut left, &mut errors);
+    for (budget, expected) in [(1_000, 1), (1_000_000, 0)] {
+        let errors = defaults::check(&schema.root, &Path::At("s"), budget);
         assert_eq!(errors.len(), expected, "{errors:?}");
         let why = "running out of cost budget";
         assert!(
