@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{
+    api::{core::v1::PersistentVolume, discovery::v1::EndpointSlice},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{api::Patch, core::NamespaceResourceScope};
 use pintle::{
     cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
@@ -41,6 +44,27 @@ pub(crate) fn index_controllers<K: Kind>(informer: &SharedInformer<K>) -> Result
             |controller| controller.uid().to_owned(),
         )]
     })
+}
+
+/// The index of `EndpointSlice`s by the key of their Service.
+pub(crate) const SLICES_BY_SERVICE: &str = "service";
+
+/// Adds the index [`SLICES_BY_SERVICE`].
+pub(crate) fn index_slices(informer: &SharedInformer<EndpointSlice>) -> Result<(), IndexError> {
+    informer.index_header(SLICES_BY_SERVICE, |slice| {
+        let service = slice.labels().get("kubernetes.io/service-name");
+        let namespace = slice.key().namespace().unwrap_or_default();
+        let key = service.map(|service| ObjectKey::namespaced(namespace, service));
+        key.map(|key| key.as_str().to_owned()).into_iter().collect()
+    })
+}
+
+/// The index of volumes by the name of the claim they refer to, in any namespace.
+pub(crate) const VOLUMES_BY_CLAIM: &str = "claim";
+
+/// Adds the index [`VOLUMES_BY_CLAIM`].
+pub(crate) fn index_volumes(volumes: &SharedInformer<PersistentVolume>) -> Result<(), IndexError> {
+    volumes.index_field(VOLUMES_BY_CLAIM, "/spec/claimRef/name")
 }
 
 /// Returns the index value for orphans. No UID starts with a slash.

@@ -16,12 +16,12 @@ use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cron_job, daemon_set, deployment, disruption, garbage_collector, job,
+    cron_job, daemon_set, deployment, disruption, endpoints, garbage_collector, job,
     loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
     pods::{self, Pods, plan::Pace, script::Scripts},
-    policy_status, quota, replica_set, role_aggregation, service_account, stateful_set,
-    ttl_after_finished, volume_protection,
+    policy_status, provisioner, quota, replica_set, role_aggregation, service_account,
+    stateful_set, ttl_after_finished, volume_protection, volumes,
 };
 
 /// A set of control loops.
@@ -77,8 +77,17 @@ impl Loops {
     pub const CRON_JOB: Self = Self(1 << 15);
     /// Runs a Pod of each `DaemonSet` on every node that its template allows.
     pub const DAEMON_SET: Self = Self(1 << 16);
+    /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users write.
+    pub const ENDPOINTS: Self = Self(1 << 17);
+    /// Binds `PersistentVolumeClaim`s to volumes.
+    pub const VOLUMES: Self = Self(1 << 18);
+    /// Creates volumes for claims of any storage class, deletes released ones, and adds the default
+    /// class `standard`.
+    pub const PROVISIONER: Self = Self(1 << 19);
+    /// Creates and deletes the Pods of `ReplicationController`s.
+    pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
     /// All loops.
-    pub const ALL: Self = Self((1 << 17) - 1);
+    pub const ALL: Self = Self((1 << 21) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -208,7 +217,8 @@ impl Builder {
         self
     }
 
-    /// Starts the cluster and waits up to 5 s for its informers to sync.
+    /// Starts the cluster and waits up to 5 s for its informers to sync and for its nodes to be
+    /// registered.
     ///
     /// Must be called within a tokio runtime.
     ///
@@ -305,7 +315,7 @@ impl Builder {
 /// Returns the selected loops in start order.
 fn select(loops: Loops) -> Vec<Loop> {
     let all = [
-        (Loops::NODES, Loop::new("nodes", nodes::run)),
+        (Loops::NODES, Loop::new(nodes::LOOP, nodes::run)),
         (
             Loops::SERVICE_ACCOUNT,
             Loop::new("service-accounts", service_account::run),
@@ -345,6 +355,11 @@ fn select(loops: Loops) -> Vec<Loop> {
             Loop::new("replica-sets", replica_set::run).acts_on(&[("apps", "replicasets")]),
         ),
         (
+            Loops::REPLICATION_CONTROLLER,
+            Loop::new("replication-controllers", replica_set::run_controllers)
+                .acts_on(&[("", "replicationcontrollers")]),
+        ),
+        (
             Loops::DEPLOYMENT,
             Loop::new("deployments", deployment::run).acts_on(&[("apps", "deployments")]),
         ),
@@ -367,6 +382,19 @@ fn select(loops: Loops) -> Vec<Loop> {
         (
             Loops::CRON_JOB,
             Loop::new("cron-jobs", cron_job::run).acts_on(&[("batch", "cronjobs")]),
+        ),
+        (
+            Loops::ENDPOINTS,
+            Loop::new("endpoints", endpoints::run).acts_on(&[("", "services")]),
+        ),
+        (
+            Loops::VOLUMES,
+            Loop::new("volumes", volumes::run)
+                .acts_on(&[("", "persistentvolumes"), ("", "persistentvolumeclaims")]),
+        ),
+        (
+            Loops::PROVISIONER,
+            Loop::new("provisioner", provisioner::run),
         ),
     ];
     all.into_iter()

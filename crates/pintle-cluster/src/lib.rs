@@ -26,6 +26,7 @@
 //! |---|---|
 //! | [`Loops::DEPLOYMENT`] | rolls out Deployments by creating and scaling `ReplicaSet`s |
 //! | [`Loops::REPLICA_SET`] | creates and deletes Pods to match the size of a `ReplicaSet` |
+//! | [`Loops::REPLICATION_CONTROLLER`] | does the same for a `ReplicationController` |
 //! | [`Loops::PODS`] | acts as scheduler and kubelet: binds, starts and stops Pods |
 //! | [`Loops::GARBAGE_COLLECTOR`] | deletes objects whose owners are gone |
 //! | [`Loops::NAMESPACE`] | deletes the contents of terminating namespaces |
@@ -41,6 +42,9 @@
 //! | [`Loops::JOB`] | runs the Pods of Jobs to completion |
 //! | [`Loops::TTL_AFTER_FINISHED`] | deletes finished Jobs when their TTL has passed |
 //! | [`Loops::CRON_JOB`] | starts the Jobs of `CronJob`s |
+//! | [`Loops::VOLUMES`] | binds `PersistentVolumeClaim`s to volumes |
+//! | [`Loops::PROVISIONER`] | creates and deletes the volumes of storage classes, `standard` by default |
+//! | [`Loops::ENDPOINTS`] | writes the `EndpointSlice`s and Endpoints of Services |
 //!
 //! # Testing your own controller
 //!
@@ -93,6 +97,7 @@ mod daemon_set;
 mod deployment;
 mod discovery;
 mod disruption;
+mod endpoints;
 mod garbage_collector;
 mod job;
 mod loops;
@@ -101,6 +106,7 @@ mod namespace;
 mod nodes;
 mod pods;
 mod policy_status;
+mod provisioner;
 mod quota;
 mod replica_set;
 mod revisions;
@@ -109,6 +115,7 @@ mod service_account;
 mod stateful_set;
 mod ttl_after_finished;
 mod volume_protection;
+mod volumes;
 
 pub use self::{
     cluster::{Builder, Cluster, Loops},

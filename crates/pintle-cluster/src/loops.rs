@@ -9,11 +9,16 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::{CronJob, Job},
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{
+        Endpoints, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+        Service,
+    },
+    discovery::v1::EndpointSlice,
     policy::v1::PodDisruptionBudget,
+    storage::v1::StorageClass,
 };
 use pintle::{
-    cache::Kind,
+    cache::{Kind, ObjectKey},
     clock::{Clock, Rng},
     controller::{Controller, ControllerError},
     events::{ApiSink, EventBroadcaster},
@@ -21,11 +26,11 @@ use pintle::{
     manager::{Component, Manager},
     metrics::Metrics,
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api,
+    api, nodes,
     pods::{plan::Pace, script::Scripts},
 };
 
@@ -121,9 +126,15 @@ pub(crate) struct RunningLoops {
 }
 
 impl RunningLoops {
-    /// Starts the loops, and waits up to 5 s for the shared informers to sync.
+    /// Starts the loops, and waits up to 5 s for the shared informers to sync and for the nodes to be
+    /// registered, so that tests can use them at once.
     pub(crate) async fn start(environment: Environment, loops: Vec<Loop>) -> Self {
-        let names = loops.iter().map(|one| one.name).collect();
+        let names: Vec<_> = loops.iter().map(|one| one.name).collect();
+        let nodes = if names.contains(&nodes::LOOP) {
+            environment.nodes
+        } else {
+            0
+        };
         let informers = environment.informers.clone();
         let retained = if loops.is_empty() {
             Vec::new()
@@ -166,6 +177,13 @@ impl RunningLoops {
         if let Err(error) = informers.wait_for_sync_within(SYNC_TIMEOUT).await {
             tracing::warn!(%error, "informers did not sync in time; loops will start once they do");
         }
+        let registered = until_registered(&informers, nodes);
+        if timeout(SYNC_TIMEOUT, registered).await.is_err() {
+            tracing::warn!(
+                nodes,
+                "nodes were not registered in time; Pods wait for them"
+            );
+        }
         running
     }
 
@@ -180,6 +198,21 @@ impl RunningLoops {
     }
 }
 
+/// Waits until the simulated nodes are in the cache.
+async fn until_registered(informers: &InformerFactory, nodes: u16) {
+    let lister = informers.informer::<Node>().lister();
+    for index in 0..nodes {
+        let key = ObjectKey::cluster(&nodes::plan::name(index));
+        loop {
+            let changed = lister.changed();
+            if lister.get(&key).is_some() {
+                break;
+            }
+            changed.await;
+        }
+    }
+}
+
 /// Requests the informers that several loops use.
 fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Sync>> {
     let (sets, pods) = (
@@ -188,12 +221,16 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
     );
     let revisions = informers.informer::<ControllerRevision>();
     let jobs = informers.informer::<Job>();
+    let slices = informers.informer::<EndpointSlice>();
+    let volumes = informers.informer::<PersistentVolume>();
     let indexed = api::index_controllers(&sets)
         .and(api::index_controllers(&pods))
         .and(api::index_controllers(&revisions))
-        .and(api::index_controllers(&jobs));
+        .and(api::index_controllers(&jobs))
+        .and(api::index_slices(&slices))
+        .and(api::index_volumes(&volumes));
     if let Err(error) = indexed {
-        tracing::error!(%error, "failed to create the controller index; loops cannot find the objects they control");
+        tracing::error!(%error, "failed to create the indexes; loops cannot find their objects");
     }
     vec![
         Box::new(informers.informer::<Deployment>()),
@@ -201,11 +238,16 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
         Box::new(pods),
         Box::new(revisions),
         Box::new(jobs),
+        Box::new(slices),
+        Box::new(informers.informer::<Service>()),
+        Box::new(informers.informer::<Endpoints>()),
         Box::new(informers.informer::<CronJob>()),
         Box::new(informers.informer::<StatefulSet>()),
         Box::new(informers.informer::<DaemonSet>()),
         Box::new(informers.informer::<Node>()),
-        Box::new(informers.informer::<PersistentVolume>()),
+        Box::new(volumes),
+        Box::new(informers.informer::<StorageClass>()),
+        Box::new(informers.informer::<ReplicationController>()),
         Box::new(informers.informer::<PersistentVolumeClaim>()),
         Box::new(informers.informer::<PodDisruptionBudget>()),
     ]

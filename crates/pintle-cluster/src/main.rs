@@ -17,7 +17,8 @@ use pintle_cluster::Cluster;
 use tracing_subscriber::EnvFilter;
 
 /// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
-/// into Pods. No containers run; Pods live on simulated nodes.
+/// into Pods, write the endpoints of Services and bind claims to volumes. No containers run; Pods live
+/// on simulated nodes.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Options {

@@ -20,11 +20,14 @@ use k8s_openapi::{
         apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
         batch::v1::{CronJob, Job},
         core::v1::{
-            ConfigMap, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim,
-            Pod, ResourceQuota, ServiceAccount,
+            ConfigMap, Endpoints, Namespace, Node, ObjectReference, PersistentVolume,
+            PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Service,
+            ServiceAccount,
         },
+        discovery::v1::EndpointSlice,
         policy::v1::PodDisruptionBudget,
         rbac::v1::ClusterRole,
+        storage::v1::StorageClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -245,7 +248,12 @@ impl Collector {
             PodDisruptionBudget,
             ResourceQuota,
             ClusterRole,
-            ValidatingAdmissionPolicy
+            ValidatingAdmissionPolicy,
+            Service,
+            Endpoints,
+            EndpointSlice,
+            StorageClass,
+            ReplicationController
         );
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }

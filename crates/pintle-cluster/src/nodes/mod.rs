@@ -14,6 +14,9 @@ use crate::{
     loops::{Environment, LoopError},
 };
 
+/// The name of the loop.
+pub(crate) const LOOP: &str = "nodes";
+
 /// Registers the nodes and renews their leases until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,

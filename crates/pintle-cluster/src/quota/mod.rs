@@ -54,9 +54,9 @@ pub(crate) async fn run(
         .watches::<Pod>(quotas_of(&quotas))
         .watches::<PersistentVolumeClaim>(quotas_of(&quotas))
         .watches::<ConfigMap>(quotas_of(&quotas))
+        .watches::<Service>(quotas_of(&quotas))
+        .watches::<ReplicationController>(quotas_of(&quotas))
         .watches_from(metadata::<Secret>(), quotas_of(&quotas))
-        .watches_from(metadata::<Service>(), quotas_of(&quotas))
-        .watches_from(metadata::<ReplicationController>(), quotas_of(&quotas))
         .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), counted.clone()),
             &stop,

@@ -19,22 +19,31 @@
 //!    same happens and the status changes to two ready replicas.
 //!
 //! An error in any step ends the reconcile, and the key is retried with back-off.
+//!
+//! The same loop serves `ReplicationController`s, their predecessors: see [`Replicator`].
 
 mod plan;
+mod replicator;
 
 pub(crate) use self::plan::slow_start;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{Pod, ReplicationController},
+};
 use pintle::{
-    cache::{ObjectKey, Selector},
+    cache::ObjectKey,
     controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Failure, Plan};
+use self::{
+    plan::{Failure, Plan},
+    replicator::Replicator,
+};
 use crate::{
     api::{self, is_namespace_terminating},
     loops::{Environment, LoopError},
@@ -42,38 +51,54 @@ use crate::{
     pods::state::{is_active, is_terminating},
 };
 
-/// Runs the loop until `stop` is cancelled.
+/// Runs the loop for `ReplicaSet`s until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
-    let recorder = environment.events.recorder("replicaset-controller");
-    let sets = environment.informers.informer::<ReplicaSet>().lister();
+    run_for::<ReplicaSet>(environment, stop, "replicaset-controller").await
+}
+
+/// Runs the loop for `ReplicationController`s until `stop` is cancelled.
+pub(crate) async fn run_controllers(
+    environment: Arc<Environment>,
+    stop: CancellationToken,
+) -> Result<(), LoopError> {
+    run_for::<ReplicationController>(environment, stop, "replication-controller").await
+}
+
+async fn run_for<K: Replicator>(
+    environment: Arc<Environment>,
+    stop: CancellationToken,
+    name: &'static str,
+) -> Result<(), LoopError> {
+    let recorder = environment.events.recorder(name);
+    let owners = environment.informers.informer::<K>().lister();
     let shared = environment.clone();
     environment
-        .controller::<ReplicaSet>("replicaset-controller")
+        .controller::<K>(name)
         .owns::<Pod>()
-        .watches::<Pod>(api::adopters(sets, selector))
+        .watches::<Pod>(api::adopters(owners, K::selector))
         .workers(5)
         .run_by_key(
-            move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
+            move |key, cx| reconcile::<K>(key, cx, shared.clone(), recorder.clone()),
             &stop,
         )
         .await?;
     Ok(())
 }
 
-async fn reconcile(
+async fn reconcile<K: Replicator>(
     key: ObjectKey,
     cx: Context,
     environment: Arc<Environment>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<ReplicaSet>()?.get(&key) else {
+    let Some(cached) = cx.lister::<K>()?.get(&key) else {
         return Ok(Action::await_change());
     };
-    let set = cached.get()?;
-    let claimed = api::claim::<_, Pod>(&cx, &*set, &selector(&set), is_active).await?;
+    let owner = cached.get()?;
+    let claimed = api::claim::<_, Pod>(&cx, &*owner, &owner.selector(), is_active).await?;
     let mut terminating = claimed
         .controlled
         .iter()
@@ -83,6 +108,7 @@ async fn reconcile(
     active.retain(|pod| is_active(pod));
     active.extend(claimed.adopted);
 
+    let set = owner.as_set();
     let mut failure = None;
     if !cached.is_being_deleted() {
         let too_many = active.len() > plan::desired(&set);
@@ -94,11 +120,12 @@ async fn reconcile(
         match plan::plan(&set, &active, &related, environment.clock.now()) {
             Plan::None => {}
             Plan::Create(count) => {
-                failure = create_pods(&set, count, &mut active, &cx, &recorder).await;
+                let pod = plan::pod_from_template(&set, meta::controller_reference(&*owner));
+                failure = create_pods(&*owner, &pod, count, &mut active, &cx, &recorder).await;
             }
             Plan::Delete(pods) => {
                 terminating += pods.len();
-                failure = delete_pods(&set, &pods, &mut active, &cx, &recorder).await?;
+                failure = delete_pods(&*owner, &pods, &mut active, &cx, &recorder).await?;
             }
         }
     }
@@ -107,10 +134,8 @@ async fn reconcile(
     // `observedGeneration` therefore implies that surplus Pods are already being deleted.
     let now = environment.clock.now();
     let status = plan::status(&set, &active, terminating, failure.as_ref(), now);
-    if set.status.as_ref() != Some(&status) {
-        let mut set = (*set).clone();
-        set.status = Some(status);
-        api::replace_status(&cx, &set).await?;
+    if let Some(owner) = owner.with_status(status) {
+        api::replace_status(&cx, &owner).await?;
     }
     if let Some(Failure { message, .. }) = failure {
         return Err(ReconcileError::retry(message));
@@ -119,11 +144,6 @@ async fn reconcile(
         Some(wait) => Action::requeue_after(wait),
         None => Action::await_change(),
     })
-}
-
-fn selector(set: &ReplicaSet) -> Selector {
-    let spec = set.spec.as_ref();
-    spec.map_or_else(Selector::nothing, |spec| meta::selector(&spec.selector))
 }
 
 /// Returns the Pods of all sets that have the same controller, that is, of the same Deployment.
@@ -146,28 +166,28 @@ fn related_pods(set: &ReplicaSet, cx: &Context) -> Result<Vec<Arc<Pod>>, Reconci
 
 /// Creates Pods in batches of 1, 2, 4 and so on, up to the first batch with a failure.
 async fn create_pods(
-    set: &ReplicaSet,
+    owner: &impl Replicator,
+    pod: &Pod,
     count: usize,
     active: &mut Vec<Arc<Pod>>,
     cx: &Context,
     recorder: &EventRecorder,
 ) -> Option<Failure> {
-    let pod = plan::pod_from_template(set);
     for batch in slow_start(count) {
-        let created = futures::future::join_all((0..batch).map(|_| cx.create(&pod))).await;
+        let created = futures::future::join_all((0..batch).map(|_| cx.create(pod))).await;
         let mut failure = None;
         for result in created {
             match result {
                 Ok(pod) => {
                     let message = format!("Created pod: {}", meta::name(&pod.metadata));
-                    recorder.event(set, EventType::Normal, "SuccessfulCreate", message);
+                    recorder.event(owner, EventType::Normal, "SuccessfulCreate", message);
                     active.push(Arc::new(pod));
                 }
                 // Nothing can be created in a terminating namespace, and the set is deleted soon.
                 Err(error) if is_namespace_terminating(&error) => return None,
                 Err(error) => {
                     let message = format!("Error creating: {}", api::message(&error));
-                    recorder.event(set, EventType::Warning, "FailedCreate", message);
+                    recorder.event(owner, EventType::Warning, "FailedCreate", message);
                     failure = Some(Failure {
                         reason: "FailedCreate",
                         message: api::message(&error),
@@ -183,7 +203,7 @@ async fn create_pods(
 }
 
 async fn delete_pods(
-    set: &ReplicaSet,
+    owner: &impl Replicator,
     pods: &[Arc<Pod>],
     active: &mut Vec<Arc<Pod>>,
     cx: &Context,
@@ -202,12 +222,12 @@ async fn delete_pods(
         match deleted {
             Ok(()) => {
                 let message = format!("Deleted pod: {}", object.key().name());
-                recorder.event(set, EventType::Normal, "SuccessfulDelete", message);
+                recorder.event(owner, EventType::Normal, "SuccessfulDelete", message);
                 active.retain(|other| meta::uid(&other.metadata) != object.uid());
             }
             Err(error) => {
                 let message = format!("Error deleting: {}", api::message(&error));
-                recorder.event(set, EventType::Warning, "FailedDelete", message);
+                recorder.event(owner, EventType::Warning, "FailedDelete", message);
                 failure = Some(Failure {
                     reason: "FailedDelete",
                     message: api::message(&error),

@@ -10,7 +10,7 @@ use k8s_openapi::{
         apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus},
         core::v1::Pod,
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 
 use crate::{
@@ -93,8 +93,8 @@ pub(crate) fn slow_start(count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Builds a Pod from the template of the set, with the set as its controller.
-pub(crate) fn pod_from_template(set: &ReplicaSet) -> Pod {
+/// Builds a Pod from the template of the set, with this owner as its controller.
+pub(crate) fn pod_from_template(set: &ReplicaSet, owner: Option<OwnerReference>) -> Pod {
     let template = set
         .spec
         .as_ref()
@@ -108,7 +108,7 @@ pub(crate) fn pod_from_template(set: &ReplicaSet) -> Pod {
             labels: from.labels,
             annotations: from.annotations,
             finalizers: from.finalizers,
-            owner_references: meta::controller_reference(set).map(|owner| vec![owner]),
+            owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         spec: template.spec,

@@ -3,7 +3,7 @@
 //! The API server adds a finalizer to each of them on creation. This loop removes it from a deleted
 //! claim that no scheduled Pod uses, and from a deleted volume that is not bound to a claim.
 
-mod plan;
+pub(crate) mod plan;
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ pub(super) fn need(meta: &ObjectMeta, finalizer: &str) -> Need {
 }
 
 /// Returns the names of the claims a Pod uses, including ephemeral ones.
-pub(super) fn claims(pod: &Pod) -> Vec<String> {
+pub(crate) fn claims(pod: &Pod) -> Vec<String> {
     let volumes = pod
         .spec
         .iter()

@@ -16,9 +16,13 @@ use crate::support::{
     gateway::{Fault, Gateway},
     image, is_ready, revision, start_of_time, virtual_server, wait_for,
 };
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{Pod, ReplicationController, Service},
+};
 use pintle_apiserver::ApiServer;
 use pintle_cluster::{Builder, Cluster, Loops};
+use serde_json::json;
 use tokio::time::sleep;
 
 fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
@@ -152,8 +156,21 @@ fn idle_cluster_writes_nothing_for_a_day() {
         kubectl.create_stateful_set("db", "postgres:1", 2).await;
         kubectl.create_job("pi", "pi:1", 2).await;
         kubectl.create_daemon_set("agent", "agent:1").await;
+        let (app, ports) = (json!({ "app": "web" }), json!([{ "port": 80 }]));
+        let service = json!({ "selector": app, "ports": ports });
+        let service = json!({ "metadata": { "name": "web" }, "spec": service });
+        kubectl.create::<Service>(service).await;
+        let template = json!({
+            "metadata": { "labels": { "app": "old" } },
+            "spec": { "containers": [{ "name": "main", "image": "old:1" }] },
+        });
+        kubectl
+            .create::<ReplicationController>(json!({
+                "metadata": { "name": "old" }, "spec": { "template": template },
+            }))
+            .await;
         sleep(Duration::from_secs(30)).await;
-        assert_eq!(kubectl.pods().await.len(), 8);
+        assert_eq!(kubectl.pods().await.len(), 9);
         gateway.reset();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());

@@ -6,7 +6,7 @@ use crate::support::{is_ready, start, until_gone, virtual_cluster, wait_for};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, PostParams},
 };
 use pintle_cluster::Loops;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ async fn claim_in_use_is_deleted_after_its_pod() {
 /// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
 async fn bound_volume_is_deleted_once_released() {
-    let cluster = virtual_cluster().start().await;
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let volumes = Api::<PersistentVolume>::all(cluster.client());
     let volume = json!({
         "metadata": { "name": "disk" },
@@ -100,12 +100,14 @@ async fn bound_volume_is_deleted_once_released() {
         .create(&PostParams::default(), &volume)
         .await
         .unwrap();
-    let set_phase = async |phase: &str| {
-        let patch = Patch::Merge(json!({ "status": { "phase": phase } }));
-        let params = PatchParams::default();
-        volumes.patch_status("disk", &params, &patch).await.unwrap();
-    };
-    set_phase("Bound").await;
+    let mut claim = claim("data");
+    claim["spec"]["storageClassName"] = json!("");
+    kubectl.create::<PersistentVolumeClaim>(claim).await;
+    wait_for("the binding", async || {
+        let phase = volumes.get("disk").await.unwrap().status?.phase?;
+        (phase == "Bound").then_some(())
+    })
+    .await;
     volumes
         .delete("disk", &DeleteParams::default())
         .await
@@ -113,7 +115,9 @@ async fn bound_volume_is_deleted_once_released() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     let held = volumes.get("disk").await.unwrap().metadata;
     assert_eq!(held.finalizers.unwrap(), ["kubernetes.io/pv-protection"]);
-    set_phase("Released").await;
+    kubectl
+        .delete::<PersistentVolumeClaim>("data", &DeleteParams::default())
+        .await;
     until_gone(&volumes, "disk").await;
     cluster.stop().await;
 }

@@ -5,11 +5,14 @@
 //! of steps in between may differ.
 
 mod daemon_sets;
+mod endpoints;
 mod garbage;
 mod jobs;
 mod mask;
 mod namespaces;
 mod pair;
+mod replication_controllers;
+mod volumes;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;

@@ -52,8 +52,9 @@ impl Pair {
             client: namespace.client(),
             namespace: namespace.name(),
         };
-        // The real control plane has neither nodes nor a scheduler.
-        let loops = Loops::ALL.without(Loops::PODS | Loops::NODES);
+        // The real control plane has neither nodes nor a scheduler, and no storage driver.
+        let missing = Loops::PODS | Loops::NODES | Loops::PROVISIONER;
+        let loops = Loops::ALL.without(missing);
         let cluster = Cluster::builder().loops(loops).start().await;
         let ours = Side {
             client: cluster.client(),
@@ -69,7 +70,7 @@ impl Pair {
 
     /// Performs an action on both sides concurrently.
     pub(super) async fn both(&self, act: impl AsyncFn(&Side)) {
-        tokio::join!(act(&self.real), act(&self.ours));
+        tokio::join!(Box::pin(act(&self.real)), Box::pin(act(&self.ours)));
     }
 
     /// Waits until both sides hold the same objects.

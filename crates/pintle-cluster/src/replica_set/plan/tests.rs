@@ -191,7 +191,8 @@ fn least_valuable_pod_is_deleted_first() {
 /// Proves replicaset/scale.
 #[test]
 fn created_pod_is_controlled_by_its_set() {
-    let pod = pod_from_template(&set(1));
+    let set = set(1);
+    let pod = pod_from_template(&set, meta::controller_reference(&set));
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("web-abc-"));
     let owner = meta::controller_of(&pod.metadata).unwrap();
     assert_eq!(

@@ -1,0 +1,126 @@
+//! Crashes the loops of Services, claims and `ReplicationController`s at every write, or fails the
+//! write.
+
+use std::time::Duration;
+
+use crate::support::{
+    Kubectl,
+    gateway::{Fault, Gateway},
+    start_of_time, virtual_server, wait_for,
+};
+use k8s_openapi::api::{
+    core::v1::{
+        Endpoints, PersistentVolume, PersistentVolumeClaim, ReplicationController, Service,
+    },
+    discovery::v1::EndpointSlice,
+};
+use kube::{Api, api::ListParams};
+use pintle_apiserver::ApiServer;
+use pintle_cluster::{Builder, Cluster, Loops};
+use serde_json::json;
+use tokio::time::sleep;
+
+fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
+    let storage = Loops::VOLUMES | Loops::PROVISIONER;
+    let pods = Loops::PODS | Loops::NODES | Loops::REPLICATION_CONTROLLER;
+    Cluster::builder()
+        .server(server.clone())
+        .client(gateway.client())
+        .starting_at(start_of_time())
+        .seed(11)
+        .loops(storage | pods | Loops::ENDPOINTS)
+}
+
+/// What exists in the end: the phases of the claim and of each volume, the endpoints of each slice,
+/// and the addresses.
+type EndState = (String, Vec<String>, Vec<usize>, usize);
+
+async fn end_state(kubectl: &Kubectl) -> Option<EndState> {
+    let claim = kubectl.get::<PersistentVolumeClaim>("data").await;
+    let volumes = Api::<PersistentVolume>::all(kubectl.client.clone());
+    let volumes = volumes.list(&ListParams::default()).await.unwrap();
+    let phases = volumes.items.into_iter();
+    let phases = phases.filter_map(|volume| volume.status?.phase);
+    let slices = kubectl.list::<EndpointSlice>().await.into_iter();
+    let slices = slices.filter(|slice| slice.metadata.name.as_deref() != Some("kubernetes"));
+    let endpoints = kubectl.api::<Endpoints>().get_opt("web").await.unwrap()?;
+    let subsets = endpoints.subsets.unwrap_or_default().into_iter();
+    Some((
+        claim.status?.phase?,
+        phases.collect(),
+        slices
+            .map(|slice| slice.endpoints.map_or(0, |it| it.len()))
+            .collect(),
+        subsets
+            .map(|subset| subset.addresses.map_or(0, |it| it.len()))
+            .sum(),
+    ))
+}
+
+/// Creates a claim, a Service and its Pods, with or without a fault at one write of the loops.
+/// Returns the writes.
+async fn create(fault: Option<Fault>) -> Vec<String> {
+    let server = virtual_server();
+    let kubectl = Kubectl::new(server.client());
+    let gateway = Gateway::new(&server, None);
+    let mut cluster = loops(&server, &gateway).start().await;
+    sleep(Duration::from_secs(5)).await;
+    gateway.reset();
+    if let Some(fault) = fault {
+        gateway.fail_at(fault);
+    }
+    let resources = json!({ "requests": { "storage": "1Gi" } });
+    let claim = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
+    let claim = json!({ "metadata": { "name": "data" }, "spec": claim });
+    kubectl.create::<PersistentVolumeClaim>(claim).await;
+    let (app, ports) = (json!({ "app": "web" }), json!([{ "port": 80 }]));
+    let service = json!({ "selector": app, "ports": ports });
+    let service = json!({ "metadata": { "name": "web" }, "spec": service });
+    kubectl.create::<Service>(service).await;
+    let containers = json!([{ "name": "main", "image": "nginx" }]);
+    let template = json!({ "metadata": { "labels": app }, "spec": { "containers": containers } });
+    let controller = json!({ "replicas": 2, "template": template });
+    let controller = json!({ "metadata": { "name": "web" }, "spec": controller });
+    kubectl.create::<ReplicationController>(controller).await;
+    if fault.is_some_and(Fault::is_crash) {
+        gateway.crashed().await;
+        drop(cluster);
+        sleep(Duration::from_secs(1)).await;
+        let restarted = Gateway::new(&server, None);
+        cluster = loops(&server, &restarted).start().await;
+    }
+    let expected = ("Bound".to_owned(), vec!["Bound".to_owned()], vec![2], 2);
+    wait_for(&format!("the end state after {fault:?}"), async || {
+        (end_state(&kubectl).await? == expected).then_some(())
+    })
+    .await;
+    let writes = gateway.traffic().writes;
+    cluster.stop().await;
+    writes
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    // A runtime per run, so that no task outlives it.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// Proves cluster/crash-safe.
+#[test]
+fn endpoints_and_claims_survive_a_fault_at_any_write() {
+    let writes = run(create(None));
+    assert!(writes.len() > 15, "{writes:#?}");
+    for at in 0..writes.len() {
+        for fault in [
+            Fault::CrashAfter(at),
+            Fault::LoseResponse(at),
+            Fault::Fail(at),
+        ] {
+            run(create(Some(fault)));
+        }
+    }
+}
