@@ -16,6 +16,7 @@ use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    autoscaler::{self, Load, Loads},
     cron_job, daemon_set, deployment, disruption, endpoints, garbage_collector, job,
     loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
@@ -86,8 +87,10 @@ impl Loops {
     pub const PROVISIONER: Self = Self(1 << 19);
     /// Creates and deletes the Pods of `ReplicationController`s.
     pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
+    /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`].
+    pub const AUTOSCALER: Self = Self(1 << 21);
     /// All loops.
-    pub const ALL: Self = Self((1 << 21) - 1);
+    pub const ALL: Self = Self((1 << 22) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -244,17 +247,19 @@ impl Builder {
         });
         let client = self.client.clone().unwrap_or_else(|| server.client());
         let (scripts, which) = (Scripts::new(), self.loops);
+        let loads = Loads::default();
         let loops = select(which);
         let kinds = loops.iter().flat_map(|it| it.acts_on);
         let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
         let acting = acting.collect();
-        let environment = self.environment(client, clock, &scripts);
+        let environment = self.environment(client, clock, &scripts, &loads);
         let loops = RunningLoops::start(environment, loops).await;
         Cluster {
             _components: Components::new(&server, which),
             server,
             loops,
             scripts,
+            loads,
             _acting: acting,
         }
     }
@@ -281,14 +286,20 @@ impl Builder {
     /// Cancel safe: dropping the future aborts the loops, like a crash.
     pub async fn run_on(self, client: kube::Client, shutdown: &CancellationToken) {
         let (clock, loops) = (self.time.clock(), select(self.loops));
-        let environment = self.environment(client, clock, &Scripts::new());
+        let environment = self.environment(client, clock, &Scripts::new(), &Loads::default());
         let running = RunningLoops::start(environment, loops).await;
         shutdown.cancelled().await;
         running.stop().await;
     }
 
     /// Returns what the loops share.
-    fn environment(self, client: kube::Client, clock: Clock, scripts: &Scripts) -> Environment {
+    fn environment(
+        self,
+        client: kube::Client,
+        clock: Clock,
+        scripts: &Scripts,
+        loads: &Loads,
+    ) -> Environment {
         let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let events = EventBroadcaster::builder()
             .clock(clock.clone())
@@ -306,6 +317,7 @@ impl Builder {
             metrics: self.metrics,
             pace: self.pace,
             scripts: scripts.clone(),
+            loads: loads.clone(),
             nodes: self.nodes,
             root_ca: self.root_ca,
         }
@@ -388,6 +400,11 @@ fn select(loops: Loops) -> Vec<Loop> {
             Loop::new("endpoints", endpoints::run).acts_on(&[("", "services")]),
         ),
         (
+            Loops::AUTOSCALER,
+            Loop::new("autoscaler", autoscaler::run)
+                .acts_on(&[("autoscaling", "horizontalpodautoscalers")]),
+        ),
+        (
             Loops::VOLUMES,
             Loop::new("volumes", volumes::run)
                 .acts_on(&[("", "persistentvolumes"), ("", "persistentvolumeclaims")]),
@@ -421,6 +438,7 @@ pub struct Cluster {
     server: ApiServer,
     loops: RunningLoops,
     scripts: Scripts,
+    loads: Loads,
     /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
     _components: Components,
@@ -528,6 +546,29 @@ impl Cluster {
     /// ```
     pub fn pods(&self) -> Pods {
         Pods::new(self.scripts.clone())
+    }
+
+    /// Selects Pods, to say what they use: the load that `HorizontalPodAutoscaler`s see. Without it they
+    /// see no metrics.
+    ///
+    /// Tests in other languages annotate Pods (`pintle.dev/usage: cpu=250m memory=100Mi`) and, for
+    /// object and external metrics, autoscalers (`pintle.dev/metrics: queue-length=30`).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pintle_cluster::Cluster;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::start().await;
+    /// cluster.load().matching("app=web").uses("cpu", "250m")?;
+    /// cluster.load().in_namespace("default").value("queue-length", "30")?;
+    /// # cluster.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn load(&self) -> Load {
+        Load::new(self.loads.clone())
     }
 
     /// Returns the API server, for example to run a closure as a webhook with

@@ -42,6 +42,7 @@
 //! | [`Loops::JOB`] | runs the Pods of Jobs to completion |
 //! | [`Loops::TTL_AFTER_FINISHED`] | deletes finished Jobs when their TTL has passed |
 //! | [`Loops::CRON_JOB`] | starts the Jobs of `CronJob`s |
+//! | [`Loops::AUTOSCALER`] | scales the targets of `HorizontalPodAutoscaler`s to the load that a test sets |
 //! | [`Loops::VOLUMES`] | binds `PersistentVolumeClaim`s to volumes |
 //! | [`Loops::PROVISIONER`] | creates and deletes the volumes of storage classes, `standard` by default |
 //! | [`Loops::ENDPOINTS`] | writes the `EndpointSlice`s and Endpoints of Services |
@@ -91,6 +92,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;
+mod autoscaler;
 mod cluster;
 mod cron_job;
 mod daemon_set;
@@ -118,6 +120,7 @@ mod volume_protection;
 mod volumes;
 
 pub use self::{
+    autoscaler::{InvalidLoad, Load},
     cluster::{Builder, Cluster, Loops},
     pods::{Behavior, InvalidBehavior, Pods},
 };

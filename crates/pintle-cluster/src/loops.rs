@@ -30,7 +30,9 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api, nodes,
+    api,
+    autoscaler::Loads,
+    nodes,
     pods::{plan::Pace, script::Scripts},
 };
 
@@ -47,6 +49,7 @@ pub(crate) struct Environment {
     pub(crate) metrics: Metrics,
     pub(crate) pace: Pace,
     pub(crate) scripts: Scripts,
+    pub(crate) loads: Loads,
     pub(crate) nodes: u16,
     pub(crate) root_ca: String,
 }

@@ -18,6 +18,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingAdmissionPolicy,
         apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
+        autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::{CronJob, Job},
         core::v1::{
             ConfigMap, Endpoints, Namespace, Node, ObjectReference, PersistentVolume,
@@ -253,7 +254,8 @@ impl Collector {
             Endpoints,
             EndpointSlice,
             StorageClass,
-            ReplicationController
+            ReplicationController,
+            HorizontalPodAutoscaler
         );
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }

@@ -7,6 +7,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod autoscaler;
 mod components;
 mod convergence;
 mod cron_job;

@@ -4,6 +4,7 @@
 //! End states are compared object by object, without generated names, times and hashes. The number
 //! of steps in between may differ.
 
+mod autoscalers;
 mod daemon_sets;
 mod endpoints;
 mod garbage;
