@@ -127,7 +127,7 @@ fn removed_finalizer_of_another_user_is_found() {
 
 /// Writes by two processes: the second one takes the Lease between the first one's writes.
 fn with_leases(second: &str, fault: Option<&str>) -> Trace {
-    let write = |process, resource: &str, body: serde_json::Value, revision| {
+    let write = |process, resource: &str, body: Value, revision| {
         let body = body.to_string();
         let path = format!("/apis/g/v1/namespaces/d/{resource}/a");
         let target = crate::gateway::request::Target::read(

@@ -113,8 +113,8 @@ impl Expected {
             let stays = |title: &String| {
                 let (kind, name) = title.split_once(' ').unwrap_or((title, ""));
                 let (namespace, _) = name.split_once('/').unwrap_or_default();
-                !namespaces.contains(namespace)
-                    && !(kind == "Namespace" && namespaces.contains(name))
+                let is_gone = kind == "Namespace" && namespaces.contains(name);
+                !is_gone && !namespaces.contains(namespace)
             };
             state.objects.retain(|title, _| stays(title));
             state.ids.retain(|title, _| stays(title));
