@@ -199,8 +199,8 @@ fn predicates_of_the_user_are_checked() {
     // The garbage collector deletes the ConfigMap first.
     assert!(report.found(Oracle::User), "{report}");
     let report = trial(&folder, of_pintle)
-        .eventually("there are two Services", |view| {
-            view.list::<Service>().len() == 2
+        .eventually("there are five Services", |view| {
+            view.list::<Service>().len() == 5
         })
         .story(Story::new().apply(&web()))
         .only(&["nothing"])
