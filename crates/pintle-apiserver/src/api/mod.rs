@@ -235,11 +235,12 @@ impl Api {
         Ok(answer)
     }
 
-    /// Answers a request, or fails with 504 at its deadline. Only writes have one, so that slow webhooks cannot hold a request forever.
+    /// Answers a request, or fails with 504 at its deadline, so that slow webhooks cannot hold a
+    /// request forever.
     async fn call_in_time(self: &Arc<Self>, call: Call) -> Answer {
         let limit = call.time_limit()?;
         let mut answer = std::pin::pin!(self.call(call));
-        // Few writes have to wait, so few need a timer.
+        // Few requests have to wait, so few need a timer.
         if let Poll::Ready(answer) = futures::poll!(answer.as_mut()) {
             return answer;
         }

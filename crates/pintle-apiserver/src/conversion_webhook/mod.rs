@@ -21,7 +21,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use self::cache::Cache;
 use crate::{
@@ -29,7 +28,7 @@ use crate::{
     meta::Tree,
     registry::Resource,
     store::{Content, Event, Object},
-    webhook::{ClientConfig, LocalWebhook, MAX_CALLS},
+    webhook::{ClientConfig, Limits, LocalWebhook},
 };
 
 /// The maximum number of objects in one review.
@@ -96,8 +95,8 @@ pub(crate) struct Converted {
     client: Result<ClientConfig, String>,
     /// The `apiVersion` of reviews, if the webhook accepts one that is known.
     review_version: Option<&'static str>,
-    /// Bounds the number of concurrent calls.
-    calls: Semaphore,
+    /// Bounds what the webhook uses at a time.
+    limits: Arc<Limits>,
     cache: Mutex<Cache>,
 }
 
@@ -120,7 +119,7 @@ impl Converted {
             kind: kind.to_owned(),
             client: ClientConfig::read(&webhook["clientConfig"]),
             review_version,
-            calls: Semaphore::new(MAX_CALLS),
+            limits: Arc::default(),
             cache: Mutex::default(),
         }))
     }

@@ -80,7 +80,7 @@ impl Api {
         let sent = Sent {
             review,
             timeout: CONVERSION_TIMEOUT,
-            calls: &converted.calls,
+            limits: &converted.limits,
         };
         let answer = self.webhooks.client.call(self, config, sent).await;
         let mut answer = answer.map_err(|error| error.to_string())?;

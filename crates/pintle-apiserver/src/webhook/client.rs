@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, header, response::Parts};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use parking_lot::RwLock;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::{
-    CallError, ClientConfig, Destination, MAX_RESPONSE, WebhookTarget,
+    CallError, ClientConfig, Destination, Limits, WebhookTarget,
     errors::DEADLINE,
+    limits::Received,
     pool::{Address, Connection, Key, Pool},
     services,
     tls::Roots,
@@ -25,25 +25,25 @@ pub(crate) struct Sent<'a> {
     pub(crate) review: Value,
     /// The deadline of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
-    /// Bounds the number of concurrent calls.
-    pub(crate) calls: &'a Semaphore,
+    /// Bounds what the webhook uses at a time.
+    pub(crate) limits: &'a Arc<Limits>,
 }
 
 /// The response of a webhook.
 #[derive(Debug)]
 pub(super) struct Answered {
     code: u16,
-    body: Bytes,
+    received: Received,
     /// Whether the body may be shown to people.
     is_text: bool,
 }
 
 impl Answered {
-    pub(super) fn new(head: &Parts, body: Bytes) -> Self {
+    pub(super) fn new(head: &Parts, received: Received) -> Self {
         let kind = head.headers.get(header::CONTENT_TYPE);
         Self {
             code: head.status.as_u16(),
-            body,
+            received,
             is_text: kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/")),
         }
     }
@@ -98,14 +98,10 @@ impl Client {
         let Sent {
             review,
             timeout,
-            calls,
+            limits,
         } = sent;
         if let Destination::Local(webhook) = &config.destination {
-            let called = async {
-                // The semaphore is never closed, so acquiring cannot fail.
-                let _permit = calls.acquire().await;
-                webhook.call(review).await
-            };
+            let called = limits.call(webhook.call(review));
             let called = tokio::time::timeout(timeout, called).await;
             return called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
         }
@@ -113,15 +109,15 @@ impl Client {
         let url = format!("https://{}{target}", config.authority);
         let body = Bytes::from(review.to_string());
         let called = async {
-            let _permit = calls.acquire().await;
-            let answer = self.exchange(api, config, &target, &url, body).await?;
-            let (code, body) = (answer.code, &answer.body);
+            let exchanged = self.exchange(api, config, &target, &url, body, limits);
+            let answer = exchanged.await?;
+            let (code, body) = (answer.code, &answer.received.body);
             if !(200..300).contains(&code) {
                 return Err(CallError::status(code, body, answer.is_text));
             }
             decode(code, body)
         };
-        let called = tokio::time::timeout(timeout, called).await;
+        let called = tokio::time::timeout(timeout, limits.call(called)).await;
         called.unwrap_or_else(|_| Err(CallError::transport(&url, DEADLINE)))
     }
 
@@ -133,6 +129,7 @@ impl Client {
         target: &str,
         url: &str,
         body: Bytes,
+        limits: &Arc<Limits>,
     ) -> Result<Answered, CallError> {
         let request = || {
             let request = Request::builder()
@@ -157,7 +154,7 @@ impl Client {
                 match routes.get(&format!("{namespace}/{name}")) {
                     Some(WebhookTarget::Address(address)) => vec![Address::Socket(*address)],
                     Some(WebhookTarget::Service(service)) => {
-                        let answer = service.call(request()?).await;
+                        let answer = service.call(request()?, limits).await;
                         return answer.map_err(|why| CallError::transport(url, why));
                     }
                     None => {
@@ -181,7 +178,7 @@ impl Client {
                 server_name: config.server_name(),
                 bundle: Arc::clone(roots.bundle()),
             };
-            match self.post(&roots, key, url, &request).await {
+            match self.post(&roots, key, url, &request, limits).await {
                 Ok(answer) => return Ok(answer),
                 Err((error, true)) => last = error,
                 Err((error, false)) => return Err(error),
@@ -197,6 +194,7 @@ impl Client {
         key: Key,
         url: &str,
         request: &impl Fn() -> Result<Request<Full<Bytes>>, CallError>,
+        limits: &Limits,
     ) -> Result<Answered, (CallError, bool)> {
         let failed = |why: String, again| (CallError::transport(url, why), again);
         loop {
@@ -217,12 +215,10 @@ impl Client {
                 Err(error) => return Err(failed(error.to_string(), false)),
             };
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE).collect().await;
-            let body = body
-                .map_err(|error| failed(error.to_string(), false))?
-                .to_bytes();
+            let received = limits.receive(body).await;
+            let received = received.map_err(|why| failed(why, false))?;
             self.pool.put(connection);
-            return Ok(Answered::new(&head, body));
+            return Ok(Answered::new(&head, received));
         }
     }
 }

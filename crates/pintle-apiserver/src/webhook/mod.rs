@@ -10,14 +10,16 @@
 //!
 //! # Bounds
 //!
-//! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls,
-//! and each response a limit of bytes; idle connections are few. Waiting for a free call counts
-//! towards the deadline. Code in this process runs in its own task, so that a panic is an error and
-//! a webhook that calls itself cannot exhaust the stack. No lock is held during a call.
+//! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls and
+//! of large responses, and each response a limit of bytes; idle connections are few. Waiting for a
+//! free call counts towards the deadline. Code in this process runs in its own task, so that a panic
+//! is an error and a webhook that calls itself cannot exhaust the stack. No lock is held during a
+//! call.
 
 mod client;
 mod config;
 mod errors;
+mod limits;
 mod local;
 mod pool;
 mod registration;
@@ -30,6 +32,7 @@ pub(crate) use self::{
     client::{Client, Sent},
     config::{ClientConfig, Destination},
     errors::CallError,
+    limits::Limits,
     local::LocalWebhook,
     tls::Roots,
 };
@@ -37,12 +40,6 @@ pub use self::{
     local::{AdmissionRequest, AdmissionResponse, ConversionRequest},
     registration::{HttpService, Webhook, WebhookError, WebhookRegistration, WebhookTarget},
 };
-
-/// The maximum size of a response, in bytes.
-const MAX_RESPONSE: usize = 16 * 1024 * 1024;
-
-/// The maximum number of concurrent calls of one webhook.
-pub(crate) const MAX_CALLS: usize = 64;
 
 /// The deadline of a conversion. Admission webhooks have their own.
 pub(crate) const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,14 +5,13 @@ use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use tower::Service;
 
 use super::{
-    AdmissionRequest, AdmissionResponse, ConversionRequest, LocalWebhook, MAX_RESPONSE,
-    client::Answered,
+    AdmissionRequest, AdmissionResponse, ConversionRequest, Limits, LocalWebhook, client::Answered,
 };
 use crate::{
     admission::{Hook, Webhooks},
@@ -218,7 +217,7 @@ impl WebhookTarget {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Self::Service(HttpService(Arc::new(move |request| {
+        Self::Service(HttpService(Arc::new(move |request, limits| {
             let mut service = service.clone();
             Box::pin(async move {
                 let ready = std::future::poll_fn(|context| service.poll_ready(context)).await;
@@ -226,16 +225,15 @@ impl WebhookTarget {
                 let response = service.call(request).await;
                 let response = response.map_err(|error| error.to_string())?;
                 let (head, body) = response.into_parts();
-                let body = Limited::new(body, MAX_RESPONSE).collect().await;
-                let body = body.map_err(|error| error.to_string())?;
-                Ok(Answered::new(&head, body.to_bytes()))
+                Ok(Answered::new(&head, limits.receive(body).await?))
             })
         })))
     }
 }
 
-type Exchange =
-    dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answered, String>> + Send + Sync;
+type Exchange = dyn Fn(Request<Full<Bytes>>, Arc<Limits>) -> BoxFuture<'static, Result<Answered, String>>
+    + Send
+    + Sync;
 
 /// An HTTP service in this process; returned by [`WebhookTarget::service`].
 #[derive(Clone)]
@@ -249,8 +247,13 @@ impl fmt::Debug for HttpService {
 
 impl HttpService {
     /// Answers a request in its own task.
-    pub(super) async fn call(&self, request: Request<Full<Bytes>>) -> Result<Answered, String> {
-        let answered = AbortOnDropHandle::new(tokio::spawn((self.0)(request)));
+    pub(super) async fn call(
+        &self,
+        request: Request<Full<Bytes>>,
+        limits: &Arc<Limits>,
+    ) -> Result<Answered, String> {
+        let call = (self.0)(request, Arc::clone(limits));
+        let answered = AbortOnDropHandle::new(tokio::spawn(call));
         answered
             .await
             .unwrap_or_else(|error| Err(format!("the service failed: {error}")))

@@ -371,6 +371,41 @@ async fn slow_converter_times_out_and_stalls_nothing_else() {
     assert_eq!(calls.load(Ordering::SeqCst), 64);
 }
 
+/// Each call is in time, but a list needs many of them.
+///
+/// Proves admission/timeout.
+#[tokio::test(start_paused = true)]
+async fn list_through_a_slow_converter_has_a_deadline() {
+    let server = server();
+    let http = http(&server);
+    prepare(&http, &["v1"], &[]).await;
+    for i in 0..1501 {
+        http.post(V1, &host(&format!("h{i:04}"))).await;
+    }
+    let _converter = server.register_converter("hosts.example.com", |request| async move {
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        let to = request.desired_api_version().to_owned();
+        let mut objects = request.into_objects();
+        for object in &mut objects {
+            object["apiVersion"] = to.clone().into();
+        }
+        Ok(objects)
+    });
+    let start = tokio::time::Instant::now();
+    let (code, status) = http.get(&format!("{V2}?timeout=10s")).await;
+    assert_eq!((code, start.elapsed().as_secs()), (504, 10), "{status}");
+    let start = tokio::time::Instant::now();
+    let (code, _) = http.get(V2).await;
+    assert_eq!((code, start.elapsed().as_secs()), (504, 60));
+    assert_eq!(http.get(&format!("{V2}?timeout=soon")).await.0, 400);
+    // A watch takes as long as it takes, and what was converted before is not converted again.
+    let start = tokio::time::Instant::now();
+    let path = format!("{V2}?watch=true&resourceVersion=0&timeout=10s");
+    let mut watch = http.watch(&path).await;
+    assert_eq!(watch.take(1).await, ["ADDED h0000"]);
+    assert_eq!(start.elapsed().as_secs(), 50);
+}
+
 /// Proves conversion/reads.
 #[tokio::test(start_paused = true)]
 async fn watch_filters_by_labels_in_the_version_of_the_request() {

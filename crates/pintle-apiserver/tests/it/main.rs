@@ -29,6 +29,7 @@ mod definitions;
 mod deletions;
 mod discovery;
 mod encoding;
+mod every_write;
 mod hostile;
 mod identity;
 mod limits;

@@ -136,7 +136,7 @@ pub(super) async fn call(
     let sent = Sent {
         review,
         timeout: hook.timeout,
-        calls: &hook.calls,
+        limits: &hook.limits,
     };
     let answer = api.webhooks.client.call(api, client, sent).await;
     let answer =

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::conditions::compile_condition;
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
     api::{selector_text, webhook_entry_errors},
     meta::LabelSelector,
     schema::field::aggregate,
-    webhook::{ClientConfig, LocalWebhook, MAX_CALLS, WebhookError},
+    webhook::{ClientConfig, Limits, LocalWebhook, WebhookError},
 };
 
 /// A webhook.
@@ -35,8 +34,8 @@ pub(crate) struct Hook {
     pub(super) review_version: &'static str,
     /// The error is reported by each call.
     pub(super) client: Result<ClientConfig, String>,
-    /// Bounds the number of concurrent calls.
-    pub(super) calls: Semaphore,
+    /// Bounds what the webhook uses at a time.
+    pub(super) limits: Arc<Limits>,
 }
 
 /// One rule: which operations on which resources a webhook is called for.
@@ -173,7 +172,7 @@ impl Hook {
             reinvocable: mutating && entry["reinvocationPolicy"] == "IfNeeded",
             review_version: review_version.unwrap_or_default(),
             client,
-            calls: Semaphore::new(MAX_CALLS),
+            limits: Arc::default(),
         })
     }
 }

@@ -4,25 +4,31 @@ use std::time::Duration;
 
 use http::Method;
 
-use crate::api::{ApiError, Call};
+use crate::{
+    api::{ApiError, Call},
+    registry::verbs::WATCH,
+};
 
 /// The deadline of a write, as in kube-apiserver.
 const WRITE: Duration = Duration::from_secs(34);
-/// The deadline of a deletecollection, as for any other request.
-const COLLECTION: Duration = Duration::from_secs(60);
+/// The deadline of every other request. A list or a deletecollection may convert many objects.
+const OTHER: Duration = Duration::from_secs(60);
 
 impl Call {
-    /// Returns how long a write may take: the `timeout` parameter, capped by the server's limit.
-    /// Reads and connections have no limit.
+    /// Returns how long a request may take: the `timeout` parameter, capped by the server's limit.
+    /// Watches and connections have no limit.
     pub(in crate::api) fn time_limit(&self) -> Result<Option<Duration>, ApiError> {
         let connects = matches!(
             self.target.sub.as_deref(),
-            Some("exec" | "attach" | "portforward" | "proxy")
+            Some("exec" | "attach" | "portforward" | "proxy" | "log")
         );
+        if connects || self.verb() == Some(WATCH) {
+            return Ok(None);
+        }
         let limit = match self.method {
-            Method::DELETE if self.target.name.is_none() => COLLECTION,
-            Method::POST | Method::PUT | Method::PATCH | Method::DELETE if !connects => WRITE,
-            _ => return Ok(None),
+            Method::DELETE if self.target.name.is_none() => OTHER,
+            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => WRITE,
+            _ => OTHER,
         };
         let wanted = match self.query.get("timeout") {
             "" => Duration::ZERO,

@@ -1,5 +1,6 @@
 //! Admission: webhooks in this process, and which writes they see.
 
+mod cancelled;
 mod failures;
 mod matching;
 mod mutation;
