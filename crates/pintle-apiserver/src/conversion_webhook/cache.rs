@@ -73,3 +73,6 @@ impl Cache {
 fn size((stored, converted): &(Arc<Object>, Arc<Object>)) -> usize {
     stored.content.len() + converted.content.len()
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,23 @@ fn for_deployments(mutations: &Value) -> Value {
 
 /// Proves mutating-policies/apply.
 #[tokio::test]
+async fn match_conditions_decide_whether_a_policy_mutates() {
+    let server = server();
+    let http = http(&server);
+    let label = apply("Object{metadata: Object.metadata{labels: {'by': 'policy'}}}");
+    let mut policy = policy("c", &json!([label]));
+    policy["spec"]["matchConditions"] =
+        json!([{"name": "c", "expression": "object.metadata.name == 'wanted'"}]);
+    bind(&http, &policy).await;
+    for (name, expected) in [("wanted", json!("policy")), ("other", Value::Null)] {
+        let (code, stored) = http.post(CONFIG_MAPS, &config_map(name)).await;
+        assert_eq!(code, 201, "{stored}");
+        assert_eq!(stored["metadata"]["labels"]["by"], expected, "{name}");
+    }
+}
+
+/// Proves mutating-policies/apply.
+#[tokio::test]
 async fn apply_configuration_merges_lists_by_key() {
     let server = server();
     let http = http(&server);

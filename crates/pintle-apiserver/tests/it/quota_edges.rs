@@ -2,12 +2,12 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
 use crate::support::*;
 use futures::FutureExt;
-use pintle_apiserver::{ApiServer, ApiService, Clock};
+use pintle_apiserver::{AdmissionResponse, ApiServer, ApiService, Clock, Webhook};
 use serde_json::{Value, json};
 
 const V1: &str = "/api/v1/namespaces/default";
@@ -25,6 +25,39 @@ async fn limit(http: &Http, name: &str, hard: &Value) {
 async fn used(http: &Http, name: &str, resource: &str) -> Value {
     let (_, quota) = http.get(&format!("{QUOTAS}/{name}")).await;
     quota["status"]["used"][resource].clone()
+}
+
+/// Proves quota/enforced.
+#[tokio::test(start_paused = true)]
+async fn update_that_loses_a_race_is_charged_once() {
+    let server = server();
+    let other = Arc::new(http(&server));
+    let http = http(&server);
+    limit(&http, "q", &json!({"services.nodeports": "5"})).await;
+    let services = format!("{V1}/services");
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    created(&http, &services, &service).await;
+    let raced = Arc::new(AtomicBool::new(false));
+    let once = Arc::clone(&raced);
+    let webhook = Webhook::validating("races.example.com", move |_| {
+        let (other, is_first) = (Arc::clone(&other), !once.swap(true, Ordering::SeqCst));
+        async move {
+            if is_first {
+                let label = json!({"metadata": {"labels": {"a": "b"}}});
+                let path = format!("{V1}/services/s");
+                assert_eq!(other.merge(&path, &label).await.0, 200);
+            }
+            AdmissionResponse::allow()
+        }
+    })
+    .rule(["UPDATE"], [""], ["v1"], ["services"]);
+    let _webhook = server.register_webhook(&webhook).unwrap();
+    let change = json!({"spec": {"type": "NodePort"}});
+    let (code, stored) = http.merge(&format!("{services}/s"), &change).await;
+    assert_eq!(code, 200, "{stored}");
+    assert!(raced.load(Ordering::SeqCst));
+    assert_eq!(stored["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(used(&http, "q", "services.nodeports").await, "1");
 }
 
 /// Proves quota/enforced.

@@ -102,6 +102,31 @@ async fn webhook_is_reinvoked_once_if_a_later_one_changes_the_object() {
     assert_eq!(calls, [2, 1, 2]);
 }
 
+/// Proves admission/mutating-order, admission/refusal.
+#[tokio::test(start_paused = true)]
+async fn webhook_can_refuse_what_a_later_one_made_of_the_object() {
+    let server = server();
+    let http = http(&server);
+    let picky = Webhook::mutating("a.example.com", |request| async move {
+        match request.object()["metadata"]["labels"]["by"].as_str() {
+            Some("b") => AdmissionResponse::deny("not by b"),
+            _ => AdmissionResponse::allow(),
+        }
+    })
+    .rule(["CREATE"], [""], ["v1"], ["configmaps"])
+    .field("reinvocationPolicy", json!("IfNeeded"));
+    let labels = Webhook::mutating("b.example.com", |_| async {
+        AdmissionResponse::allow().patch(json!([label("b")]))
+    })
+    .rule(["CREATE"], [""], ["v1"], ["configmaps"]);
+    let _a = server.register_webhook(&picky).unwrap();
+    let _b = server.register_webhook(&labels).unwrap();
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("m")).await;
+    let message = "admission webhook \"a.example.com\" denied the request: not by b";
+    assert_eq!((code, &status["message"]), (400, &json!(message)));
+    assert_eq!(http.get(&format!("{CONFIG_MAPS}/m")).await.0, 404);
+}
+
 /// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn subresources_are_stored_as_webhooks_patch_them() {

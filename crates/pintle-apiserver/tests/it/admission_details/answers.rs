@@ -252,6 +252,36 @@ async fn webhook_cannot_change_the_identity_of_an_object() {
     }
 }
 
+/// Proves admission/mutation.
+#[tokio::test(start_paused = true)]
+async fn webhook_cannot_move_an_object_or_spoil_its_metadata() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let (_, before) = http.get(&path).await;
+    for (field, value, expected) in [
+        ("namespace", json!("kube-system"), 400),
+        ("labels", json!({"a": 1}), 500),
+        ("labels", json!([]), 500),
+        ("annotations", json!({"a": {}}), 500),
+        ("finalizers", json!("x"), 500),
+        ("ownerReferences", json!({}), 500),
+    ] {
+        let change = json!([{"op": "add", "path": format!("/metadata/{field}"), "value": value}]);
+        let _webhook = patching(&server, change);
+        let (code, status) = http.post(CONFIG_MAPS, &config_map("b")).await;
+        assert_eq!(code, expected, "{field} {value}: {status}");
+        let (code, status) = http.merge(&path, &json!({"data": {"k": "2"}})).await;
+        assert_eq!(code, expected, "{field} {value}: {status}");
+    }
+    assert_eq!(http.get(&path).await.1, before);
+    let (_, all) = http.get("/api/v1/configmaps").await;
+    let names = all["items"].as_array().unwrap().iter();
+    let mut names = names.map(|map| &map["metadata"]["name"]);
+    assert!(names.all(|name| name != "b"), "{all}");
+}
+
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
 async fn invalid_managed_fields_of_a_webhook_are_reported() {

@@ -109,6 +109,31 @@ async fn bindings_cannot_grant_what_their_writer_lacks() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
+async fn bind_in_a_namespace_applies_to_its_bindings_only() {
+    let server = server();
+    let admin = http(&server);
+    grant_cluster(&admin, "boss", &escalation_rules(&[])).await;
+    let strong = json!([rule(&["get"], &["secrets"])]);
+    created(&admin, CLUSTER_ROLES, &role("strong", &strong)).await;
+    let bind = json!({"apiGroups": ["rbac.authorization.k8s.io"], "verbs": ["bind"],
+        "resources": ["clusterroles"]});
+    created(&admin, ROLES, &role("bind", &json!([bind]))).await;
+    created(
+        &admin,
+        BINDINGS,
+        &binding("bind", "Role/bind", &[user("boss")]),
+    )
+    .await;
+    let boss = http_as(&server, "boss");
+    let body = binding("strong", "ClusterRole/strong", &[user("x")]);
+    created(&boss, BINDINGS, &body).await;
+    assert_eq!(boss.post(CLUSTER_BINDINGS, &body).await.0, 403);
+    let elsewhere = BINDINGS.replace("/default/", "/kube-system/");
+    assert_eq!(boss.post(&elsewhere, &body).await.0, 403);
+}
+
+/// Proves rbac/escalation.
+#[tokio::test]
 async fn aggregation_needs_cluster_admin() {
     let server = server();
     let admin = http(&server);

@@ -162,8 +162,17 @@ async fn names_subresources_and_groups_are_separate_permissions() {
     assert_eq!(jane.get(&format!("{CONFIG_MAPS}/mine")).await.0, 200);
     assert_eq!(jane.get(&format!("{CONFIG_MAPS}/other")).await.0, 403);
     assert_eq!(jane.get(CONFIG_MAPS).await.0, 403);
-    let mine = format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dmine");
-    assert_eq!(jane.get(&mine).await.0, 200);
+    for (selector, code) in [
+        ("metadata.name%3Dmine", 200),
+        ("metadata.name%3D%3Dmine,metadata.namespace%3Ddefault", 200),
+        ("metadata.name!%3Dmine", 403),
+        ("metadata.name%3Dother", 403),
+        ("metadata.name%3D", 403),
+        ("metadata.namespace%3Dmine", 403),
+    ] {
+        let path = format!("{CONFIG_MAPS}?fieldSelector={selector}");
+        assert_eq!(jane.get(&path).await.0, code, "{selector}");
+    }
 
     let deployments = json!([{"apiGroups": ["apps"], "resources": ["deployments"],
         "verbs": ["*"]}]);
@@ -183,11 +192,13 @@ async fn bindings_apply_to_users_groups_and_service_accounts() {
     created(&admin, CLUSTER_ROLES, &role("reader", &rules)).await;
     let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "red"});
     let local = json!({"kind": "ServiceAccount", "name": "local"});
+    let foreign = json!({"kind": "ServiceAccount", "name": "foreign", "namespace": "other"});
     for (name, subject) in [
         ("u", user("jane")),
         ("g", group),
         ("s", robot()),
         ("l", local),
+        ("f", foreign),
     ] {
         let bound = binding(name, "ClusterRole/reader", &[subject]);
         created(&admin, BINDINGS, &bound).await;
@@ -199,6 +210,8 @@ async fn bindings_apply_to_users_groups_and_service_accounts() {
         (User::new(ROBOT), 200),
         (User::new("system:serviceaccount:default:local"), 200),
         (User::new("system:serviceaccount:other:local"), 403),
+        (User::new("system:serviceaccount:other:foreign"), 200),
+        (User::new("system:serviceaccount:default:foreign"), 403),
     ] {
         let name = format!("{who:?}");
         let http = http_as(&server, who);
