@@ -290,7 +290,7 @@ async fn failing_condition_follows_the_failure_policy() {
 
 /// The number of keys for which one condition with three nested loops over them stays within its
 /// limit, but four such conditions exceed the limit of all conditions.
-const FITS: usize = 65;
+const FITS: usize = 60;
 
 /// Proves admission/matching.
 #[tokio::test(start_paused = true)]
