@@ -86,7 +86,7 @@ pub use pintle_clock::Clock;
 
 pub use self::{
     admission::policy_warnings,
-    api::{Body, ControllerRegistration, User},
+    api::{Body, ControllerRegistration, PodLogLine, PodLogRequest, PodLogsRegistration, User},
     audit::{AuditEvent, AuditObject},
     authz::{Authorization, AuthorizationError},
     points::{Hold, Points, Write},

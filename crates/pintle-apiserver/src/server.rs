@@ -9,7 +9,8 @@ use crate::{
     admission::{Chain, Hook},
     api::{
         Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, History,
-        Registered, SharedLedger, User, Version2,
+        PodLogLine, PodLogRequest, PodLogs, PodLogsRegistration, Registered, SharedLedger, User,
+        Version2,
     },
     audit::{AuditEvent, Auditor},
     authz::{Authorization, rbac::Rbac},
@@ -133,6 +134,31 @@ impl ApiServer {
     /// ```
     pub fn register_controller(&self, group: &str, plural: &str) -> ControllerRegistration {
         self.api.controllers.register(group, plural)
+    }
+
+    /// Registers the source of what `kubectl logs` shows, until the returned guard is dropped.
+    ///
+    /// The server checks the request and the state of the container, and selects from the lines that
+    /// the function returns. Without a source, requests for logs are refused with 501, and so is
+    /// following a log.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pintle_apiserver::{ApiServer, PodLogLine};
+    ///
+    /// let server = ApiServer::builder().build();
+    /// let registration = server.register_pod_logs(|request| {
+    ///     let text = format!("{} started", request.container);
+    ///     vec![PodLogLine { at: request.started, text }]
+    /// });
+    /// drop(registration);
+    /// ```
+    pub fn register_pod_logs(
+        &self,
+        source: impl Fn(PodLogRequest<'_>) -> Vec<PodLogLine> + Send + Sync + 'static,
+    ) -> PodLogsRegistration {
+        self.api.pod_logs.register(source)
     }
 
     /// Returns the newest `resourceVersion`.
@@ -314,6 +340,7 @@ impl Builder {
             listeners: Mutex::default(),
             registered: Registered::default(),
             components: Components::default(),
+            pod_logs: PodLogs::default(),
             openapi: Version2::default(),
             closing: CancellationToken::new(),
         };

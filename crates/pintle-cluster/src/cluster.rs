@@ -1,6 +1,6 @@
 //! Builds, runs and stops a cluster.
 
-use std::{fmt, ops::BitOr, time::Duration};
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use pintle::{
@@ -10,112 +10,30 @@ use pintle::{
     metrics::Metrics,
 };
 use pintle_apiserver::{
-    ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, ServeOptions, User,
+    ApiServer, Bound, ControllerRegistration, PodDeletion, PodLogsRegistration, ServeError,
+    ServeOptions, User,
 };
 use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    autoscaler::{self, Load, Loads},
-    cron_job, daemon_set, deployment, disruption, endpoints, garbage_collector, job,
-    loops::{Environment, Loop, RunningLoops},
-    namespace, nodes,
-    pods::{self, Pods, plan::Pace, script::Scripts},
-    policy_status, provisioner, quota, replica_set, role_aggregation, service_account,
-    stateful_set, ttl_after_finished, volume_protection, volumes,
+    autoscaler::{Load, Loads},
+    components::Components,
+    loop_set::{Loops, select},
+    loops::{Environment, RunningLoops},
+    nodes::{NodeBehavior, NodeHandle, NodeTemplate, machines::Machines},
+    pods::{Pods, plan::Pace, script::Scripts},
+    script::Script,
 };
-
-/// A set of control loops.
-///
-/// # Examples
-///
-/// ```
-/// use pintle_cluster::Loops;
-///
-/// let some = Loops::REPLICA_SET | Loops::PODS | Loops::NODES;
-/// assert!(some.contains(Loops::PODS));
-/// assert!(!some.contains(Loops::DEPLOYMENT));
-/// assert!(Loops::ALL.contains(some));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loops(u32);
-
-impl Loops {
-    /// No loops, only an API server.
-    pub const NONE: Self = Self(0);
-    /// Rolls out Deployments.
-    pub const DEPLOYMENT: Self = Self(1);
-    /// Creates and deletes the Pods of `ReplicaSet`s.
-    pub const REPLICA_SET: Self = Self(1 << 1);
-    /// Binds, starts and stops Pods.
-    pub const PODS: Self = Self(1 << 2);
-    /// Deletes objects whose owners are gone.
-    pub const GARBAGE_COLLECTOR: Self = Self(1 << 3);
-    /// Deletes the contents of terminating namespaces.
-    pub const NAMESPACE: Self = Self(1 << 4);
-    /// Creates the default service account and `kube-root-ca.crt` of each namespace.
-    pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
-    /// Registers simulated nodes and renews their leases.
-    pub const NODES: Self = Self(1 << 6);
-    /// Protects persistent volumes and claims in use from deletion.
-    pub const VOLUME_PROTECTION: Self = Self(1 << 7);
-    /// Updates the status of `PodDisruptionBudget`s, which evictions depend on.
-    pub const DISRUPTION: Self = Self(1 << 8);
-    /// Counts the usage of `ResourceQuota`s, which admission depends on: a new quota limits nothing
-    /// until its `status.hard` is set.
-    pub const QUOTA: Self = Self(1 << 9);
-    /// Collects the rules of aggregated `ClusterRole`s, such as `view`.
-    pub const ROLE_AGGREGATION: Self = Self(1 << 10);
-    /// Type-checks `ValidatingAdmissionPolicy` objects.
-    pub const POLICY_STATUS: Self = Self(1 << 11);
-    /// Creates, updates and deletes the Pods and claims of `StatefulSet`s.
-    pub const STATEFUL_SET: Self = Self(1 << 12);
-    /// Runs Jobs.
-    pub const JOB: Self = Self(1 << 13);
-    /// Deletes finished Jobs whose `ttlSecondsAfterFinished` has passed.
-    pub const TTL_AFTER_FINISHED: Self = Self(1 << 14);
-    /// Starts the Jobs of `CronJob`s.
-    pub const CRON_JOB: Self = Self(1 << 15);
-    /// Runs a Pod of each `DaemonSet` on every node that its template allows.
-    pub const DAEMON_SET: Self = Self(1 << 16);
-    /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users write.
-    pub const ENDPOINTS: Self = Self(1 << 17);
-    /// Binds `PersistentVolumeClaim`s to volumes.
-    pub const VOLUMES: Self = Self(1 << 18);
-    /// Creates volumes for claims of any storage class, deletes released ones, and adds the default
-    /// class `standard`.
-    pub const PROVISIONER: Self = Self(1 << 19);
-    /// Creates and deletes the Pods of `ReplicationController`s.
-    pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
-    /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`].
-    pub const AUTOSCALER: Self = Self(1 << 21);
-    /// All loops.
-    pub const ALL: Self = Self((1 << 22) - 1);
-
-    /// Returns whether all loops of `other` are in this set.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns this set without the loops of `other`.
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-}
-
-impl BitOr for Loops {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// Configures a cluster; see [`Cluster::builder`].
 #[must_use = "call start to start the cluster"]
 pub struct Builder {
     loops: Loops,
-    nodes: u16,
+    /// The number of plain nodes, if it is set.
+    nodes: Option<u16>,
+    templates: Vec<NodeTemplate>,
+    script: Script,
     pace: Pace,
     time: Time,
     seed: Option<u64>,
@@ -150,9 +68,44 @@ impl Builder {
         self
     }
 
-    /// Sets the number of simulated nodes. Default: 1.
+    /// Sets the number of plain simulated nodes, `node-0`, `node-1` and so on. Default: 1, or 0 if
+    /// there are [others](Self::node).
     pub fn nodes(mut self, nodes: u16) -> Self {
-        self.nodes = nodes;
+        self.nodes = Some(nodes);
+        self
+    }
+
+    /// Adds a simulated node with its own name, labels, taints and resources.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pintle_cluster::{Cluster, NodeTemplate};
+    ///
+    /// let zone = "topology.kubernetes.io/zone";
+    /// let builder = Cluster::builder()
+    ///     .node(NodeTemplate::new("east").label(zone, "east"))
+    ///     .node(NodeTemplate::new("west").label(zone, "west").allocatable("cpu", "2"));
+    /// ```
+    pub fn node(mut self, node: NodeTemplate) -> Self {
+        self.templates.push(node);
+        self
+    }
+
+    /// Adds the nodes of a script, and lets Pods do what it says. Later scripts take precedence.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pintle_cluster::{Cluster, Script};
+    ///
+    /// let script = Script::parse("pods: [{ selector: app=web, behavior: crash-loop }]")?;
+    /// let builder = Cluster::builder().script(script);
+    /// # Ok::<(), pintle_cluster::InvalidScript>(())
+    /// ```
+    pub fn script(mut self, script: Script) -> Self {
+        self.script.nodes.extend(script.nodes);
+        self.script.pods.extend(script.pods);
         self
     }
 
@@ -220,8 +173,8 @@ impl Builder {
         self
     }
 
-    /// Starts the cluster and waits up to 5 s for its informers to sync and for its nodes to be
-    /// registered.
+    /// Starts the cluster and waits up to 5 s for its informers to sync, and as long for its nodes
+    /// to be ready.
     ///
     /// Must be called within a tokio runtime.
     ///
@@ -253,6 +206,11 @@ impl Builder {
         let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
         let acting = acting.collect();
         let environment = self.environment(client, clock, &scripts, &loads);
+        let machines = environment.machines.clone();
+        let logs = scripts.clone();
+        let logs = which
+            .contains(Loops::PODS)
+            .then(|| server.register_pod_logs(move |request| logs.logs(request)));
         let loops = RunningLoops::start(environment, loops).await;
         Cluster {
             _components: Components::new(&server, which),
@@ -260,6 +218,8 @@ impl Builder {
             loops,
             scripts,
             loads,
+            machines,
+            _logs: logs,
             _acting: acting,
         }
     }
@@ -306,6 +266,17 @@ impl Builder {
             .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
+        let scripted = self.script.nodes.iter().map(|(node, _)| node.clone());
+        let others = self.templates.into_iter().chain(scripted).collect();
+        let machines = Machines::new(NodeTemplate::all(self.nodes, others));
+        for (node, behavior) in self.script.nodes {
+            if behavior != NodeBehavior::healthy() {
+                machines.start_as(node.name(), behavior);
+            }
+        }
+        for rule in self.script.pods {
+            rule.apply(Pods::new(scripts.clone()));
+        }
         Environment {
             informers: InformerFactory::new(client.clone())
                 .metrics(self.metrics.clone())
@@ -318,106 +289,10 @@ impl Builder {
             pace: self.pace,
             scripts: scripts.clone(),
             loads: loads.clone(),
-            nodes: self.nodes,
+            machines,
             root_ca: self.root_ca,
         }
     }
-}
-
-/// Returns the selected loops in start order.
-fn select(loops: Loops) -> Vec<Loop> {
-    let all = [
-        (Loops::NODES, Loop::new(nodes::LOOP, nodes::run)),
-        (
-            Loops::SERVICE_ACCOUNT,
-            Loop::new("service-accounts", service_account::run),
-        ),
-        (Loops::NAMESPACE, Loop::new("namespaces", namespace::run)),
-        (
-            Loops::GARBAGE_COLLECTOR,
-            Loop::new("garbage-collector", garbage_collector::run),
-        ),
-        (
-            Loops::VOLUME_PROTECTION,
-            Loop::new("volume-protection", volume_protection::run),
-        ),
-        (
-            Loops::PODS,
-            Loop::new("pods", pods::run).acts_on(&[("", "pods")]),
-        ),
-        (
-            Loops::DISRUPTION,
-            Loop::new("disruption", disruption::run).acts_on(&[("policy", "poddisruptionbudgets")]),
-        ),
-        (
-            Loops::QUOTA,
-            Loop::new("resource-quotas", quota::run).acts_on(&[("", "resourcequotas")]),
-        ),
-        (
-            Loops::ROLE_AGGREGATION,
-            Loop::new("role-aggregation", role_aggregation::run)
-                .acts_on(&[("rbac.authorization.k8s.io", "clusterroles")]),
-        ),
-        (
-            Loops::POLICY_STATUS,
-            Loop::new("policy-status", policy_status::run),
-        ),
-        (
-            Loops::REPLICA_SET,
-            Loop::new("replica-sets", replica_set::run).acts_on(&[("apps", "replicasets")]),
-        ),
-        (
-            Loops::REPLICATION_CONTROLLER,
-            Loop::new("replication-controllers", replica_set::run_controllers)
-                .acts_on(&[("", "replicationcontrollers")]),
-        ),
-        (
-            Loops::DEPLOYMENT,
-            Loop::new("deployments", deployment::run).acts_on(&[("apps", "deployments")]),
-        ),
-        (
-            Loops::STATEFUL_SET,
-            Loop::new("stateful-sets", stateful_set::run).acts_on(&[("apps", "statefulsets")]),
-        ),
-        (
-            Loops::DAEMON_SET,
-            Loop::new("daemon-sets", daemon_set::run).acts_on(&[("apps", "daemonsets")]),
-        ),
-        (
-            Loops::JOB,
-            Loop::new("jobs", job::run).acts_on(&[("batch", "jobs")]),
-        ),
-        (
-            Loops::TTL_AFTER_FINISHED,
-            Loop::new("ttl-after-finished", ttl_after_finished::run),
-        ),
-        (
-            Loops::CRON_JOB,
-            Loop::new("cron-jobs", cron_job::run).acts_on(&[("batch", "cronjobs")]),
-        ),
-        (
-            Loops::ENDPOINTS,
-            Loop::new("endpoints", endpoints::run).acts_on(&[("", "services")]),
-        ),
-        (
-            Loops::AUTOSCALER,
-            Loop::new("autoscaler", autoscaler::run)
-                .acts_on(&[("autoscaling", "horizontalpodautoscalers")]),
-        ),
-        (
-            Loops::VOLUMES,
-            Loop::new("volumes", volumes::run)
-                .acts_on(&[("", "persistentvolumes"), ("", "persistentvolumeclaims")]),
-        ),
-        (
-            Loops::PROVISIONER,
-            Loop::new("provisioner", provisioner::run),
-        ),
-    ];
-    all.into_iter()
-        .filter(|(which, _)| loops.contains(*which))
-        .map(|(_, run)| run)
-        .collect()
 }
 
 impl fmt::Debug for Builder {
@@ -439,45 +314,12 @@ pub struct Cluster {
     loops: RunningLoops,
     scripts: Scripts,
     loads: Loads,
+    machines: Machines,
+    /// Answers requests for the logs of Pods.
+    _logs: Option<PodLogsRegistration>,
     /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
     _components: Components,
-}
-
-/// Reports the control plane components that the loops replace as healthy until dropped.
-#[derive(Debug)]
-struct Components {
-    server: ApiServer,
-    names: Vec<&'static str>,
-}
-
-impl Components {
-    fn new(server: &ApiServer, loops: Loops) -> Self {
-        let mut names = Vec::new();
-        if loops.contains(Loops::PODS) {
-            names.push("scheduler");
-        }
-        // Nodes register themselves; all other loops belong to the controller manager.
-        if loops.without(Loops::PODS | Loops::NODES) != Loops::NONE {
-            names.push("controller-manager");
-        }
-        for name in &names {
-            server.report_component(name, Ok(()));
-        }
-        Self {
-            server: server.clone(),
-            names,
-        }
-    }
-}
-
-impl Drop for Components {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let stopped = Err("stopped".to_owned());
-            self.server.report_component(name, stopped);
-        }
-    }
 }
 
 impl Cluster {
@@ -496,7 +338,9 @@ impl Cluster {
     pub fn builder() -> Builder {
         Builder {
             loops: Loops::ALL,
-            nodes: 1,
+            nodes: None,
+            templates: Vec::new(),
+            script: Script::default(),
             pace: Pace {
                 ready_after: Duration::from_secs(1),
                 stop_after: Duration::ZERO,
@@ -569,6 +413,34 @@ impl Cluster {
     /// ```
     pub fn load(&self) -> Load {
         Load::new(self.loads.clone())
+    }
+
+    /// Controls a simulated node: lose it, fill its disk, cordon and drain it.
+    ///
+    /// A test in another language sets an annotation instead: see
+    /// [`NodeBehavior`](crate::NodeBehavior).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Node;
+    /// # use pintle_cluster::Cluster;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder().nodes(3).start().await;
+    /// cluster.node("node-1").lose()?;
+    /// tokio::time::sleep(Duration::from_secs(60)).await; // the node is unreachable now
+    /// cluster.node("node-1").recover()?;
+    /// cluster.node("node-2").drain().await?;
+    /// # cluster.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Must be called within a tokio runtime.
+    pub fn node(&self, name: impl Into<String>) -> NodeHandle {
+        NodeHandle::new(self.machines.clone(), self.client(), name.into())
     }
 
     /// Returns the API server, for example to run a closure as a webhook with

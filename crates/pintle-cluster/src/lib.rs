@@ -18,20 +18,20 @@
 //! # }
 //! ```
 //!
-//! No containers run: Pods are bound to simulated nodes and become Running and Ready after a
-//! configurable delay. A [`Behavior`] lets them crash, exit or never become ready. Everything else
-//! behaves as on a real cluster. The loops are ordinary controllers written with `pintle`:
+//! No containers run: Pods are scheduled to simulated nodes and become Running and Ready after a
+//! configurable delay. A [`Behavior`] lets them crash, exit or never become ready, a [`NodeBehavior`]
+//! lets nodes fail, and a [`Script`] says both in YAML. Everything else behaves as on a real cluster. The loops are ordinary controllers written with `pintle`:
 //!
 //! | loop | what it does |
 //! |---|---|
 //! | [`Loops::DEPLOYMENT`] | rolls out Deployments by creating and scaling `ReplicaSet`s |
 //! | [`Loops::REPLICA_SET`] | creates and deletes Pods to match the size of a `ReplicaSet` |
 //! | [`Loops::REPLICATION_CONTROLLER`] | does the same for a `ReplicationController` |
-//! | [`Loops::PODS`] | acts as scheduler and kubelet: binds, starts and stops Pods |
+//! | [`Loops::PODS`] | acts as scheduler and kubelet: schedules, starts and stops Pods |
 //! | [`Loops::GARBAGE_COLLECTOR`] | deletes objects whose owners are gone |
 //! | [`Loops::NAMESPACE`] | deletes the contents of terminating namespaces |
 //! | [`Loops::SERVICE_ACCOUNT`] | creates the default service account and `kube-root-ca.crt` |
-//! | [`Loops::NODES`] | registers simulated nodes and renews their leases |
+//! | [`Loops::NODES`] | registers simulated nodes, renews their leases, taints nodes that fail and evicts their Pods |
 //! | [`Loops::VOLUME_PROTECTION`] | protects claims and volumes in use from deletion |
 //! | [`Loops::DISRUPTION`] | updates the status of `PodDisruptionBudget`s |
 //! | [`Loops::QUOTA`] | counts the usage of `ResourceQuota`s |
@@ -94,6 +94,7 @@
 mod api;
 mod autoscaler;
 mod cluster;
+mod components;
 mod cron_job;
 mod daemon_set;
 mod deployment;
@@ -102,6 +103,7 @@ mod disruption;
 mod endpoints;
 mod garbage_collector;
 mod job;
+mod loop_set;
 mod loops;
 mod meta;
 mod namespace;
@@ -113,6 +115,8 @@ mod quota;
 mod replica_set;
 mod revisions;
 mod role_aggregation;
+mod scheduler;
+mod script;
 mod service_account;
 mod stateful_set;
 mod ttl_after_finished;
@@ -121,8 +125,13 @@ mod volumes;
 
 pub use self::{
     autoscaler::{InvalidLoad, Load},
-    cluster::{Builder, Cluster, Loops},
-    pods::{Behavior, InvalidBehavior, Pods},
+    cluster::{Builder, Cluster},
+    loop_set::Loops,
+    nodes::{
+        InvalidNodeBehavior, NodeBehavior, NodeHandle, NodeTemplate, TaintEffect, UnknownNode,
+    },
+    pods::{Behavior, InvalidBehavior, LogLine, Pods},
+    script::{InvalidScript, Script},
 };
 
 /// Compiles the examples in the README.

@@ -18,7 +18,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use pintle::{
-    cache::{Kind, ObjectKey},
+    cache::Kind,
     clock::{Clock, Rng},
     controller::{Controller, ControllerError},
     events::{ApiSink, EventBroadcaster},
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api,
     autoscaler::Loads,
-    nodes,
+    nodes::{self, machines::Machines},
     pods::{plan::Pace, script::Scripts},
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Environment {
     pub(crate) pace: Pace,
     pub(crate) scripts: Scripts,
     pub(crate) loads: Loads,
-    pub(crate) nodes: u16,
+    pub(crate) machines: Machines,
     pub(crate) root_ca: String,
 }
 
@@ -129,16 +129,12 @@ pub(crate) struct RunningLoops {
 }
 
 impl RunningLoops {
-    /// Starts the loops, and waits up to 5 s for the shared informers to sync and for the nodes to be
-    /// registered, so that tests can use them at once.
+    /// Starts the loops, and waits up to 5 s for the shared informers to sync and as long for
+    /// the nodes to be ready, so that tests can use them at once.
     pub(crate) async fn start(environment: Environment, loops: Vec<Loop>) -> Self {
         let names: Vec<_> = loops.iter().map(|one| one.name).collect();
-        let nodes = if names.contains(&nodes::LOOP) {
-            environment.nodes
-        } else {
-            0
-        };
         let informers = environment.informers.clone();
+        let machines = environment.machines.clone();
         let retained = if loops.is_empty() {
             Vec::new()
         } else {
@@ -180,12 +176,12 @@ impl RunningLoops {
         if let Err(error) = informers.wait_for_sync_within(SYNC_TIMEOUT).await {
             tracing::warn!(%error, "informers did not sync in time; loops will start once they do");
         }
-        let registered = until_registered(&informers, nodes);
-        if timeout(SYNC_TIMEOUT, registered).await.is_err() {
-            tracing::warn!(
-                nodes,
-                "nodes were not registered in time; Pods wait for them"
-            );
+        if running.names.contains(&nodes::LOOP) {
+            let nodes = informers.informer::<Node>().lister();
+            let started = timeout(SYNC_TIMEOUT, nodes::started(&nodes, &machines));
+            if started.await.is_err() {
+                tracing::warn!("nodes were not ready in time; Pods wait for them");
+            }
         }
         running
     }
@@ -197,21 +193,6 @@ impl RunningLoops {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
             tracing::error!(%error, "loops task panicked or was aborted");
-        }
-    }
-}
-
-/// Waits until the simulated nodes are in the cache.
-async fn until_registered(informers: &InformerFactory, nodes: u16) {
-    let lister = informers.informer::<Node>().lister();
-    for index in 0..nodes {
-        let key = ObjectKey::cluster(&nodes::plan::name(index));
-        loop {
-            let changed = lister.changed();
-            if lister.get(&key).is_some() {
-                break;
-            }
-            changed.await;
         }
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Parser;
 use pintle::signals::Signals;
 use pintle_apiserver::{ApiServer, Authorization, Bound, MergedContext, PodDeletion, ServeOptions};
-use pintle_cluster::Cluster;
+use pintle_cluster::{Cluster, Script};
 use tracing_subscriber::EnvFilter;
 
 /// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
@@ -27,6 +27,10 @@ struct Options {
     /// Number of simulated nodes
     #[arg(long, default_value_t = 3)]
     nodes: u16,
+    /// YAML or JSON file with more nodes, their labels, taints and resources, and with what Pods do and
+    /// log: crash, exit, never become ready
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
     /// Seconds a Pod takes to become ready
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pod_ready_after: Duration,
@@ -96,6 +100,8 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(stderr)
         .init();
 
+    let script = options.script.as_deref().map(read_script).transpose()?;
+
     // Install the handler first, so that no signal can skip the cleanup below.
     let mut signals = Signals::listen()?;
     raise_file_limit();
@@ -133,6 +139,7 @@ async fn main() -> anyhow::Result<()> {
         .root_ca(bound.authority_pem())
         .nodes(options.nodes)
         .pod_ready_after(options.pod_ready_after)
+        .script(script.unwrap_or_default())
         .start()
         .await;
 
@@ -147,6 +154,12 @@ async fn main() -> anyhow::Result<()> {
         merged.remove().await?;
     }
     greeted.context("failed to write to stdout")
+}
+
+fn read_script(path: &Path) -> anyhow::Result<Script> {
+    let failed = || format!("failed to read the script {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(failed)?;
+    Script::parse(&text).with_context(failed)
 }
 
 /// Prints where the cluster listens and how to use it.

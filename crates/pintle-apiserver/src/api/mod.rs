@@ -42,7 +42,7 @@ pub(crate) use self::{
         service_accounts::{Accounts, ISSUER},
         services::SharedLedger,
     },
-    read::{history::History, websocket::Upgrade},
+    read::{history::History, logs::PodLogs, websocket::Upgrade},
     request::{
         path,
         query::{Query, decode as decode_percent},
@@ -53,7 +53,12 @@ pub(crate) use self::{
     },
     response::{error::ApiError, pretty::is_wanted as wants_pretty, refusal},
 };
-pub use self::{kinds::idle::ControllerRegistration, request::user::User, response::body::Body};
+pub use self::{
+    kinds::idle::ControllerRegistration,
+    read::logs::{PodLogLine, PodLogRequest, PodLogsRegistration},
+    request::user::User,
+    response::body::Body,
+};
 pub(crate) use self::{
     request::{
         decode::{check_metadata_types, json_problem},
@@ -126,6 +131,8 @@ pub(crate) struct Api {
     pub(crate) registered: Registered,
     /// The health of the control plane's components.
     pub(crate) components: Components,
+    /// Where the logs of Pods come from.
+    pub(crate) pod_logs: PodLogs,
     /// The OpenAPI v2 document, built on first use.
     pub(crate) openapi: Version2,
     /// Cancelled when the server shuts down; ends every watch.
@@ -308,9 +315,7 @@ impl Api {
             ("binding", CREATE) => self.bind(call).await,
             ("eviction", CREATE) => self.evict(call).await,
             ("token", CREATE) => self.create_token(call).await,
-            ("log", _) if self.store.get(call.collection()?, &call.key()).is_none() => {
-                Err(call.missing())
-            }
+            ("log", _) => self.pod_log(call),
             ("exec" | "attach" | "portforward" | "proxy", _) => self.connect(call, sub).await,
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",

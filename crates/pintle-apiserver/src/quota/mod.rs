@@ -140,6 +140,58 @@ impl Scope {
     }
 }
 
+/// Returns what a Pod requests as a whole, as a scheduler counts it: with its init containers,
+/// sidecars, overhead and pod-level resources. Amounts are whole units, of `cpu` thousandths, rounded
+/// up.
+///
+/// # Examples
+///
+/// ```
+/// use pintle_apiserver::quota::pod_requests;
+/// use serde_json::json;
+///
+/// let pod = json!({"spec": {"overhead": {"cpu": "50m"}, "containers": [
+///     {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Ki"}}}]}});
+/// assert_eq!(pod_requests(&pod), [("cpu".into(), 1050), ("memory".into(), 1024)].into());
+/// ```
+pub fn pod_requests(pod: &Value) -> BTreeMap<String, i64> {
+    let requests = pod::requests(pod).into_iter();
+    requests
+        .map(|(name, amount)| {
+            let units = units(&name, &amount);
+            (name, units)
+        })
+        .collect()
+}
+
+/// Reads a quantity of a resource, such as a node has it. `None` if the text is invalid. Amounts are
+/// whole units, of `cpu` thousandths, rounded up.
+///
+/// # Examples
+///
+/// ```
+/// use pintle_apiserver::quota::resource_amount;
+///
+/// assert_eq!(resource_amount("cpu", "1.1"), Some(1100));
+/// assert_eq!(resource_amount("memory", "2Ki"), Some(2048));
+/// assert_eq!(resource_amount("memory", "a lot"), None);
+/// ```
+pub fn resource_amount(resource: &str, quantity: &str) -> Option<i64> {
+    Amount::parse(quantity).map(|amount| units(resource, &amount))
+}
+
+/// Returns the amount in whole units, of `cpu` in thousandths, rounded up.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "amounts beyond 64 bits saturate"
+)]
+fn units(resource: &str, amount: &Amount) -> i64 {
+    // What the conversion to a float adds must not round up.
+    const ERROR: f64 = 1e-6;
+    let scale = if resource == "cpu" { 1000.0 } else { 1.0 };
+    (amount.as_f64() * scale - ERROR).ceil() as i64
+}
+
 /// Reads a map of quantities.
 pub(crate) fn amounts(list: &Value) -> Amounts {
     let entries = list.as_object().into_iter().flatten();

@@ -137,7 +137,7 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = &'a Value
 
 /// Returns what a Pod requests as a whole, its overhead included. A Pod that is resized holds the
 /// larger size until the kubelet is done.
-fn requests(pod: &Value) -> Amounts {
+pub(super) fn requests(pod: &Value) -> Amounts {
     let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
     let mut total = aggregate(spec, |container, resizes| {
         let wanted = amounts(&container["resources"]["requests"]);

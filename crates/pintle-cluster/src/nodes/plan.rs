@@ -1,19 +1,20 @@
 //! The Node and Lease objects of simulated nodes.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
-        core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo},
+        core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo},
     },
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
-    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
 };
 
+use super::{
+    behavior::{InvalidNodeBehavior, NodeBehavior},
+    template::NodeTemplate,
+};
 use crate::meta;
 
 /// The namespace of node leases.
@@ -23,12 +24,9 @@ const LEASE: Duration = Duration::from_secs(40);
 /// The renewal interval.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
 
-pub(crate) fn name(index: u16) -> String {
-    format!("node-{index}")
-}
-
 /// Returns the address of a node, from 10.0.0.1 upwards.
-pub(crate) fn address(index: u16) -> Ipv4Addr {
+pub(crate) fn address(index: usize) -> Ipv4Addr {
+    let index = u16::try_from(index).unwrap_or(u16::MAX);
     let [high, low] = index.saturating_add(1).to_be_bytes();
     Ipv4Addr::new(10, 0, high, low)
 }
@@ -43,90 +41,120 @@ pub(crate) fn address_of(node: &Node) -> Option<Ipv4Addr> {
 }
 
 /// Builds the Node to register.
-pub(crate) fn node(index: u16) -> Node {
-    let name = name(index);
-    let labels = [
-        ("kubernetes.io/hostname", name.as_str()),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", "amd64"),
-    ];
+pub(crate) fn node(template: &NodeTemplate) -> Node {
     Node {
         metadata: ObjectMeta {
-            name: Some(name.clone()),
-            labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
+            name: Some(template.name.clone()),
+            labels: Some(template.labels.clone()),
             ..ObjectMeta::default()
         },
+        spec: Some(NodeSpec {
+            taints: Some(template.taints.clone()).filter(|taints| !taints.is_empty()),
+            ..NodeSpec::default()
+        }),
         ..Node::default()
     }
 }
 
-/// Returns whether the node is ready and has an address.
-pub(crate) fn is_healthy(node: &Node) -> bool {
-    let mut conditions = node
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        && address_of(node).is_some()
-}
-
-/// Returns a ready node without the taint that keeps Pods away from new nodes, or `None` if the node
-/// is not ready or not tainted.
-pub(crate) fn without_not_ready_taint(node: &Node) -> Option<Node> {
-    const NOT_READY: &str = "node.kubernetes.io/not-ready";
-    if !is_healthy(node) {
-        return None;
+/// Returns the status that the kubelet of a node reports, or `None` if it already says that.
+///
+/// What others wrote stays, such as another amount of a resource.
+pub(crate) fn report(
+    node: &Node,
+    template: &NodeTemplate,
+    index: usize,
+    behavior: &Result<NodeBehavior, InvalidNodeBehavior>,
+    now: Timestamp,
+) -> Option<NodeStatus> {
+    let mut status = if address_of(node).is_some() {
+        node.status.clone().unwrap_or_default()
+    } else {
+        machine(template, index)
+    };
+    let known = status.conditions.take().unwrap_or_default();
+    let own = conditions(behavior);
+    let mut changed = address_of(node).is_none();
+    let mut conditions = Vec::new();
+    for (type_, value, reason, message) in &own {
+        let before = known.iter().find(|it| it.type_ == *type_);
+        let same = before.filter(|it| (it.status == "True") == *value && it.status != "Unknown");
+        changed |= same.is_none_or(|it| it.reason.as_deref() != Some(reason));
+        let since = same.and_then(|it| it.last_transition_time.clone());
+        conditions.push(NodeCondition {
+            type_: (*type_).into(),
+            status: if *value { "True" } else { "False" }.into(),
+            reason: Some((*reason).into()),
+            message: Some(message.clone()),
+            last_heartbeat_time: Some(meta::time(now)),
+            last_transition_time: Some(since.unwrap_or_else(|| meta::time(now))),
+        });
     }
-    let mut untainted = node.clone();
-    let taints = untainted.spec.as_mut()?.taints.as_mut()?;
-    let before = taints.len();
-    taints.retain(|taint| taint.key != NOT_READY);
-    (taints.len() < before).then_some(untainted)
+    let others = known.into_iter();
+    conditions.extend(others.filter(|it| own.iter().all(|(type_, ..)| it.type_ != *type_)));
+    status.conditions = Some(conditions);
+    changed.then_some(status)
 }
 
-/// Returns the status of a healthy node.
-pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
-    let resources: BTreeMap<String, Quantity> =
-        [("cpu", "64"), ("memory", "256Gi"), ("pods", "500")]
-            .map(|(name, amount)| (name.into(), Quantity(amount.into())))
-            .into();
-    let conditions = [
-        (
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        (
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ),
-        (
-            "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available",
-        ),
-        (
+/// A condition: its type, whether it is true, the reason and a message.
+type Condition = (&'static str, bool, &'static str, String);
+
+/// Returns the conditions that a kubelet reports, in its order.
+fn conditions(behavior: &Result<NodeBehavior, InvalidNodeBehavior>) -> [Condition; 4] {
+    let healthy = NodeBehavior::healthy();
+    let now = behavior.as_ref().unwrap_or(&healthy);
+    let pressure = |type_, value, [bad, good]: [&'static str; 2], what: [&str; 2]| {
+        let [bad_text, good_text] = what;
+        let (reason, text) = if value {
+            (bad, bad_text)
+        } else {
+            (good, good_text)
+        };
+        (type_, value, reason, format!("kubelet has {text}"))
+    };
+    let ready = match behavior {
+        Err(error) => ("Ready", false, "InvalidBehavior", error.to_string()),
+        Ok(it) if it.not_ready => {
+            let why = "the simulated node is not ready".to_owned();
+            ("Ready", false, "KubeletNotReady", why)
+        }
+        Ok(_) => (
             "Ready",
-            "True",
+            true,
             "KubeletReady",
-            "the simulated node is ready",
+            "the simulated node is ready".to_owned(),
         ),
-    ];
-    let conditions = conditions.map(|(type_, status, reason, message)| NodeCondition {
-        type_: type_.into(),
-        status: status.into(),
-        reason: Some(reason.into()),
-        message: Some(message.into()),
-        last_heartbeat_time: Some(meta::time(now)),
-        last_transition_time: Some(meta::time(now)),
-    });
+    };
+    [
+        pressure(
+            "MemoryPressure",
+            now.memory_pressure,
+            ["KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"],
+            [
+                "insufficient memory available",
+                "sufficient memory available",
+            ],
+        ),
+        pressure(
+            "DiskPressure",
+            now.disk_full,
+            ["KubeletHasDiskPressure", "KubeletHasNoDiskPressure"],
+            ["disk pressure", "no disk pressure"],
+        ),
+        pressure(
+            "PIDPressure",
+            now.pid_pressure,
+            ["KubeletHasInsufficientPID", "KubeletHasSufficientPID"],
+            ["insufficient PID available", "sufficient PID available"],
+        ),
+        ready,
+    ]
+}
+
+/// Returns the part of the status of a node that does not change.
+fn machine(template: &NodeTemplate, index: usize) -> NodeStatus {
     let addresses = [
         ("InternalIP", address(index).to_string()),
-        ("Hostname", name(index)),
+        ("Hostname", template.name.clone()),
     ];
     NodeStatus {
         addresses: Some(
@@ -137,9 +165,8 @@ pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
                 })
                 .into(),
         ),
-        allocatable: Some(resources.clone()),
-        capacity: Some(resources),
-        conditions: Some(conditions.into()),
+        allocatable: Some(template.allocatable.clone()),
+        capacity: Some(template.allocatable.clone()),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),
             operating_system: "linux".into(),

@@ -24,17 +24,21 @@ use crate::meta;
 /// | `exit code=3 reason=Error after=5s` | exit with a code, by default 0 |
 /// | `crash-loop` | exit with code 1 |
 /// | `oom-kill` | exit with code 137 and reason `OOMKilled` |
+/// | `evict` | run until the kubelet evicts the Pod |
 ///
 /// | option | meaning |
 /// |---|---|
 /// | `ready-after=30s` | the time until the containers start, instead of the cluster's |
-/// | `after=5s` | the time that they run before they exit; default: the cluster's `pod_ready_after` |
+/// | `after=5s` | the time that they run before they exit or are evicted; default: the cluster's `pod_ready_after` |
+/// | `unready-after=5s` | for `run`: the time that they run before they are no longer ready |
 ///
 /// What follows an exit is up to the `restartPolicy` of the Pod: it ends as `Succeeded` or `Failed`,
 /// or its containers restart, at first immediately and then with a back-off of 10 s that doubles up
 /// to 5 min.
 ///
 /// Pods run by default, except those of Jobs: they exit with code 0.
+///
+/// The annotation [`LOGS`](Self::LOGS) holds what the containers log each time they start.
 ///
 /// # Examples
 ///
@@ -51,6 +55,8 @@ pub struct Behavior {
     pub(super) action: Action,
     /// The time from binding until the containers start, instead of the cluster's.
     pub(super) ready_after: Option<Duration>,
+    /// The time that running containers are ready.
+    pub(super) unready_after: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +67,8 @@ pub(super) enum Action {
     /// The annotation is invalid: the containers cannot be created.
     Invalid(InvalidBehavior),
     Exit(Exit),
+    /// The kubelet evicts the Pod when its containers have run for this time.
+    Evict(Option<Duration>),
 }
 
 /// How containers exit.
@@ -95,10 +103,14 @@ impl Behavior {
     /// `CreateContainerConfigError` and a message that says what is wrong.
     pub const ANNOTATION: &'static str = "pintle.dev/behavior";
 
+    /// The annotation of a Pod that sets what its containers log, `pintle.dev/logs`.
+    pub const LOGS: &'static str = "pintle.dev/logs";
+
     fn new(action: Action) -> Self {
         Self {
             action,
             ready_after: None,
+            unready_after: None,
         }
     }
 
@@ -133,11 +145,28 @@ impl Behavior {
         Self::exit(137).reason("OOMKilled")
     }
 
-    /// Sets how long containers run before they exit. Has no effect on containers that never exit.
+    /// Returns the behavior of a Pod that the kubelet evicts, as if its node were short of disk.
+    pub fn evict() -> Self {
+        Self::new(Action::Evict(None))
+    }
+
+    /// Sets how long containers run before they exit or are evicted. Has no effect on others.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
-        if let Action::Exit(exit) = &mut self.action {
-            exit.after = Some(time);
+        match &mut self.action {
+            Action::Exit(exit) => exit.after = Some(time),
+            Action::Evict(after) => *after = Some(time),
+            _ => {}
+        }
+        self
+    }
+
+    /// Sets how long running containers are ready; then they keep running but are not. Has no effect on
+    /// containers that exit or never become ready.
+    #[must_use]
+    pub fn unready_after(mut self, time: Duration) -> Self {
+        if self.action == Action::Run {
+            self.unready_after = Some(time);
         }
         self
     }
@@ -204,6 +233,7 @@ fn parse(text: &str) -> Result<Behavior, String> {
         Some("exit") => Behavior::exit(0),
         Some("crash-loop") => Behavior::crash_loop(),
         Some("oom-kill") => Behavior::oom_kill(),
+        Some("evict") => Behavior::evict(),
         Some(verb) => return Err(format!("unknown verb {verb:?}")),
         None => return Err("a verb is missing".into()),
     };
@@ -213,6 +243,8 @@ fn parse(text: &str) -> Result<Behavior, String> {
         };
         match (key, &mut behavior.action) {
             ("ready-after", _) => behavior.ready_after = Some(duration(value)?),
+            ("unready-after", Action::Run) => behavior.unready_after = Some(duration(value)?),
+            ("after", Action::Evict(after)) => *after = Some(duration(value)?),
             ("after", Action::Exit(exit)) => exit.after = Some(duration(value)?),
             ("reason", Action::Exit(exit)) => exit.reason = Some(value.to_owned()),
             ("code", Action::Exit(exit)) => {
@@ -227,7 +259,7 @@ fn parse(text: &str) -> Result<Behavior, String> {
     Ok(behavior)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok();
     parsed
         .and_then(|duration| Duration::try_from(duration).ok())
@@ -241,6 +273,12 @@ impl fmt::Display for Behavior {
             Action::NeverReady => f.write_str("never-ready")?,
             Action::FailImagePull => f.write_str("fail-image-pull")?,
             Action::Invalid(error) => return f.write_str(&error.text),
+            Action::Evict(after) => {
+                f.write_str("evict")?;
+                if let Some(after) = after {
+                    write!(f, " after={}ms", after.as_millis())?;
+                }
+            }
             Action::Exit(exit) => {
                 write!(f, "exit code={}", exit.code)?;
                 if let Some(reason) = &exit.reason {
@@ -250,6 +288,9 @@ impl fmt::Display for Behavior {
                     write!(f, " after={}ms", after.as_millis())?;
                 }
             }
+        }
+        if let Some(time) = self.unready_after {
+            write!(f, " unready-after={}ms", time.as_millis())?;
         }
         match self.ready_after {
             Some(time) => write!(f, " ready-after={}ms", time.as_millis()),

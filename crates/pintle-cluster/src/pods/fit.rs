@@ -1,6 +1,6 @@
-//! Which nodes a Pod may run on: node selectors, required node affinity, taints and tolerations.
+//! Which nodes a Pod may run on: node selectors, node affinity, taints and tolerations.
 //!
-//! Pure functions, shared by the scheduler and the `DaemonSet` loop.
+//! Pure functions, shared by the scheduler, the `DaemonSet` loop and the eviction by taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
@@ -76,6 +76,32 @@ pub(crate) fn tolerates(
     taints.all(|taint| tolerations.iter().any(|it| matches_taint(it, taint)))
 }
 
+/// Counts the `PreferNoSchedule` taints of a node that no toleration matches.
+pub(crate) fn untolerated_preferences(tolerations: &[Toleration], node: &Node) -> i64 {
+    let taints = node.spec.iter();
+    let taints = taints
+        .flat_map(|spec| spec.taints.iter().flatten())
+        .filter(|taint| taint.effect == "PreferNoSchedule")
+        .filter(|taint| !tolerations.iter().any(|it| matches_taint(it, taint)));
+    i64::try_from(taints.count()).unwrap_or(i64::MAX)
+}
+
+/// Returns the sum of the weights of the preferred node affinity terms that match a node.
+pub(crate) fn preference(spec: &PodSpec, node: &Node) -> i64 {
+    let affinity = spec.affinity.as_ref();
+    let preferred = affinity
+        .and_then(|it| it.node_affinity.as_ref())
+        .and_then(|it| {
+            it.preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let terms = preferred.into_iter().flatten();
+    terms
+        .filter(|term| matches(&term.preference, node))
+        .map(|term| i64::from(term.weight))
+        .sum()
+}
+
 /// Returns whether one of the tolerations matches the taint of cordoned nodes.
 pub(crate) fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     let taint = Taint {
@@ -86,7 +112,7 @@ pub(crate) fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|it| matches_taint(it, &taint))
 }
 
-fn matches_taint(toleration: &Toleration, taint: &Taint) -> bool {
+pub(crate) fn matches_taint(toleration: &Toleration, taint: &Taint) -> bool {
     let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let key = some(&toleration.key);
     key.as_ref().is_none_or(|key| *key == taint.key)

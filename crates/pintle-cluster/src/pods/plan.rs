@@ -1,6 +1,7 @@
-//! Decides where a Pod runs and what its simulated kubelet reports.
+//! Decides what the simulated kubelet of a Pod reports.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
     time::Duration,
@@ -8,17 +9,15 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Node, Pod, PodCondition, PodStatus},
+    api::core::v1::{Pod, PodCondition, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
 use super::{
     behavior::{Action, Behavior, Exit},
-    fit,
     state::{self, Progress},
-    status::{self, Containers, Place, condition, containers},
+    status::{self, Containers, Place},
 };
-use crate::meta;
 
 /// How fast simulated nodes start and stop Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +26,14 @@ pub(crate) struct Pace {
     pub(crate) ready_after: Duration,
     /// The time from deletion until stopped, limited by the grace period.
     pub(crate) stop_after: Duration,
+}
+
+/// The node of a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) address: Ipv4Addr,
+    /// No Pod is ready on a node that is not.
+    pub(crate) is_ready: bool,
 }
 
 /// The next action of the kubelet.
@@ -45,131 +52,12 @@ pub(crate) enum Step {
     Remove,
 }
 
-/// A node that might run the Pod.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Candidate<'a> {
-    pub(crate) node: &'a Node,
-    /// The number of Pods assigned to it.
-    pub(crate) pods: usize,
-    /// Whether the host ports of the Pod are free.
-    pub(crate) ports_free: bool,
-}
-
-/// A host port of a Pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostPort {
-    address: String,
-    protocol: String,
-    port: i32,
-}
-
-impl HostPort {
-    /// Returns whether any of `others` is the same port on an overlapping address.
-    pub(crate) fn conflicts(&self, others: &[Self]) -> bool {
-        let anywhere = |port: &Self| port.address == ANY_ADDRESS;
-        others.iter().any(|other| {
-            other.port == self.port
-                && other.protocol == self.protocol
-                && (other.address == self.address || anywhere(other) || anywhere(self))
-        })
-    }
-}
-
-const ANY_ADDRESS: &str = "0.0.0.0";
-
-/// Returns the host ports of containers and sidecars.
-pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let sidecars = pod.spec.iter().flat_map(|spec| {
-        let all = spec.init_containers.iter().flatten();
-        all.filter(|container| container.restart_policy.as_deref() == Some("Always"))
-    });
-    let ports = containers(pod)
-        .chain(sidecars)
-        .flat_map(|container| container.ports.iter().flatten());
-    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    ports
-        .filter_map(|port| {
-            Some(HostPort {
-                port: port.host_port.filter(|port| *port > 0)?,
-                protocol: some(&port.protocol).unwrap_or_else(|| "TCP".into()),
-                address: some(&port.host_ip).unwrap_or_else(|| ANY_ADDRESS.into()),
-            })
-        })
-        .collect()
-}
-
-/// Returns the fitting node with the fewest Pods, the first by name among equals.
-pub(crate) fn choose_node<'a>(pod: &Pod, candidates: &[Candidate<'a>]) -> Option<&'a Node> {
-    candidates
-        .iter()
-        .filter(|candidate| fits(pod, candidate))
-        .min_by_key(|candidate| (candidate.pods, meta::name(&candidate.node.metadata)))
-        .map(|candidate| candidate.node)
-}
-
-fn fits(pod: &Pod, candidate: &Candidate<'_>) -> bool {
-    let node = candidate.node;
-    let Some(spec) = &pod.spec else {
-        return false;
-    };
-    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let cordoned = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.unschedulable)
-        .unwrap_or_default();
-    (!cordoned || fit::tolerates_cordon(tolerations))
-        && !meta::is_being_deleted(&node.metadata)
-        && is_node_ready(node)
-        && fit::selects(spec, node)
-        && fit::tolerates(tolerations, node, |effect| effect != "PreferNoSchedule")
-        && candidate.pods < capacity(node)
-        && candidate.ports_free
-}
-
-fn is_node_ready(node: &Node) -> bool {
-    let mut conditions = node
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn capacity(node: &Node) -> usize {
-    node.status
-        .as_ref()
-        .and_then(|status| status.allocatable.as_ref())
-        .and_then(|allocatable| allocatable.get("pods"))
-        .and_then(|pods| pods.0.parse().ok())
-        .unwrap_or(110)
-}
-
-/// Returns the status of a Pod that fits no node, or `None` if it already has that status.
-pub(crate) fn unschedulable(pod: &Pod, nodes: usize, now: Timestamp) -> Option<PodStatus> {
-    let message = format!("0/{nodes} nodes are available.");
-    let is_current = state::condition(pod, "PodScheduled").is_some_and(|it| {
-        it.reason.as_deref() == Some("Unschedulable") && it.message.as_ref() == Some(&message)
-    });
-    if is_current {
-        return None;
-    }
-    let mut status = pod.status.clone().unwrap_or_default();
-    let conditions = status.conditions.get_or_insert_default();
-    conditions.retain(|condition| condition.type_ != "PodScheduled");
-    conditions.push(PodCondition {
-        reason: Some("Unschedulable".into()),
-        message: Some(message),
-        ..condition("PodScheduled", false, now)
-    });
-    Some(status)
-}
-
 /// Returns the next action for a bound Pod whose containers behave like this.
 ///
 /// `address` allocates the address of the Pod when it starts.
 pub(crate) fn step(
     pod: &Pod,
-    host: Ipv4Addr,
+    host: Host,
     address: impl FnOnce() -> Ipv4Addr,
     behavior: &Behavior,
     pace: Pace,
@@ -182,7 +70,7 @@ pub(crate) fn step(
     let start = started.as_ref().map_or(now, |Time(start)| *start);
     let report = |address, containers: Containers<'_>, requeue_after| {
         let place = Place {
-            host,
+            host: host.address,
             address,
             start,
         };
@@ -203,11 +91,18 @@ pub(crate) fn step(
         return Step::None;
     }
     let runs_for = |exit: &Exit| exit.after.unwrap_or(pace.ready_after);
-    let run_again = match &behavior.action {
+    let changes_after = match &behavior.action {
         Action::Exit(exit) => Some(runs_for(exit)),
-        _ => None,
+        Action::Evict(after) => Some(after.unwrap_or(pace.ready_after)),
+        _ => behavior.unready_after,
     };
-    let ready = behavior.action != Action::NeverReady;
+    let is_ready = |since: Timestamp| {
+        let unready = behavior.unready_after;
+        behavior.action != Action::NeverReady
+            && host.is_ready
+            && unready.is_none_or(|time| !remaining(since, time, now).is_zero())
+    };
+    let ready = is_ready(now);
     match state::progress(pod) {
         Progress::Creating => {
             let delay = behavior.ready_after.unwrap_or(pace.ready_after);
@@ -232,24 +127,33 @@ pub(crate) fn step(
                     restarted_after: None,
                 },
             };
-            unless_reported(pod, report(Some(address()), containers, run_again))
+            unless_reported(pod, report(Some(address()), containers, changes_after))
         }
         Progress::Running(since) => {
             let since = since.unwrap_or(start);
-            let Action::Exit(exit) = &behavior.action else {
+            let ready = is_ready(since);
+            let left = changes_after.map(|time| remaining(since, time, now));
+            let left = left.filter(|left| !left.is_zero());
+            if matches!(behavior.action, Action::Evict(_)) && left.is_none() {
+                return Step::Report {
+                    status: Box::new(evicted(pod, host.address, now)),
+                    requeue_after: None,
+                };
+            }
+            let exits = match &behavior.action {
+                Action::Exit(exit) if left.is_none() => Some(exit),
+                _ => None,
+            };
+            let Some(exit) = exits else {
                 if state::is_ready(pod) == ready {
-                    return Step::None;
+                    return left.map_or(Step::None, Step::Wait);
                 }
                 let containers = Containers::Running {
                     ready,
                     restarted_after: None,
                 };
-                return report(Some(address()), containers, None);
+                return report(Some(address()), containers, left);
             };
-            let wait = remaining(since, runs_for(exit), now);
-            if !wait.is_zero() {
-                return Step::Wait(wait);
-            }
             if !restarts(pod, exit) {
                 return report(None, Containers::Ended(exit), None);
             }
@@ -260,7 +164,7 @@ pub(crate) fn step(
                         ready,
                         restarted_after: Some(exit),
                     };
-                    report(None, containers, run_again)
+                    report(None, containers, changes_after)
                 }
                 delay => report(None, Containers::BackOff { exit, delay }, Some(delay)),
             }
@@ -274,9 +178,62 @@ pub(crate) fn step(
                 ready,
                 restarted_after: None,
             };
-            report(None, containers, run_again)
+            report(None, containers, changes_after)
         }
     }
+}
+
+/// Returns the status of a Pod that the kubelet evicts because the disk of its node is full.
+pub(crate) fn evicted(pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
+    const WHY: &str = "The node was low on resource: ephemeral-storage. Threshold quantity: 10%, \
+                       available: 0%. ";
+    let started = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.start_time.as_ref());
+    let place = Place {
+        host,
+        address: None,
+        start: started.map_or(now, |Time(start)| *start),
+    };
+    let mut status = status::report(pod, place, &Containers::Stopped(&killed()), now);
+    status.reason = Some("Evicted".into());
+    status.message = Some(WHY.into());
+    let target = PodCondition {
+        type_: "DisruptionTarget".into(),
+        status: "True".into(),
+        reason: Some("TerminationByKubelet".into()),
+        message: Some(WHY.into()),
+        ..PodCondition::default()
+    };
+    status::with_condition(&mut status, target, now);
+    status
+}
+
+/// How often a node with a full disk evicts a Pod.
+pub(crate) const EVICTION_PERIOD: Duration = Duration::from_secs(10);
+
+/// Returns the Pod that a node with a full disk evicts next: the least important one, of those the
+/// youngest. System-critical Pods stay.
+pub(crate) fn next_evicted<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a str> {
+    const CRITICAL: i32 = 2_000_000_000;
+    let priority = |pod: &Pod| {
+        let spec = pod.spec.as_ref();
+        spec.and_then(|spec| spec.priority).unwrap_or_default()
+    };
+    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|Time(at)| *at);
+    let candidates = pods.filter(|pod| state::is_active(pod) && priority(pod) < CRITICAL);
+    let order = |pod: &&Pod| {
+        let meta = &pod.metadata;
+        (
+            priority(pod),
+            Reverse(created(pod)),
+            meta.namespace.clone(),
+            meta.name.clone(),
+        )
+    };
+    let next = candidates.min_by_key(order);
+    next.map(|pod| crate::meta::uid(&pod.metadata))
 }
 
 /// Drops a report that would change nothing.
@@ -358,7 +315,7 @@ fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
     Step::Remove
 }
 
-fn remaining(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
+pub(crate) fn remaining(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
     let end = since.saturating_add(duration).unwrap_or(now);
     Duration::try_from(end.duration_since(now)).unwrap_or_default()
 }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use pintle::cache::{InvalidSelector, Selector};
+use pintle_apiserver::{PodLogLine, PodLogRequest};
 use tokio::sync::watch;
 
-use super::behavior::Behavior;
+use super::{
+    behavior::Behavior,
+    logs::{self, LogLine},
+};
 use crate::meta;
 
 /// The scripts of a cluster, newest last. Clones share them.
@@ -23,7 +27,14 @@ struct Rule {
     /// The text of the selector; equal texts are the same rule.
     text: String,
     selector: Selector,
-    behavior: Behavior,
+    what: What,
+}
+
+/// What a script sets. A script for the behavior and one for the logs do not replace each other.
+#[derive(Clone, Debug)]
+enum What {
+    Behavior(Behavior),
+    Logs(Vec<LogLine>),
 }
 
 impl Rule {
@@ -45,9 +56,36 @@ impl Scripts {
     /// Returns the behavior of a Pod: that of the newest matching script, of its annotation, or the
     /// default.
     pub(crate) fn behavior(&self, pod: &Pod) -> Behavior {
+        let behavior = |rule: &Rule| match &rule.what {
+            What::Behavior(behavior) => Some(behavior.clone()),
+            What::Logs(_) => None,
+        };
+        self.find(pod, behavior)
+            .unwrap_or_else(|| Behavior::of(pod))
+    }
+
+    /// Returns what the containers of a Pod log that ran from one time to another: what the last script
+    /// with logs that matches it says, its annotation, or nothing.
+    pub(crate) fn logs(&self, request: PodLogRequest<'_>) -> Vec<PodLogLine> {
+        let Ok(pod) = serde_json::from_value::<Pod>(request.pod.clone()) else {
+            return Vec::new();
+        };
+        let logs = |rule: &Rule| match &rule.what {
+            What::Logs(lines) => Some(lines.clone()),
+            What::Behavior(_) => None,
+        };
+        let annotated = || {
+            let text = meta::annotation(&pod.metadata, Behavior::LOGS).unwrap_or_default();
+            text.lines().map(LogLine::from).collect()
+        };
+        let lines = self.find(&pod, logs).unwrap_or_else(annotated);
+        logs::between(&lines, request.started, request.until)
+    }
+
+    fn find<T>(&self, pod: &Pod, what: impl Fn(&Rule) -> Option<T>) -> Option<T> {
         let rules = self.rules.lock();
-        let scripted = rules.iter().rev().find(|rule| rule.matches(pod));
-        scripted.map_or_else(|| Behavior::of(pod), |rule| rule.behavior.clone())
+        let mut matching = rules.iter().rev().filter(|rule| rule.matches(pod));
+        matching.find_map(what)
     }
 
     /// Returns a receiver that is notified of every change.
@@ -55,10 +93,8 @@ impl Scripts {
         self.changed.subscribe()
     }
 
-    fn retain_others(&self, namespace: Option<&str>, text: &str) {
-        self.rules
-            .lock()
-            .retain(|rule| rule.namespace.as_deref() != namespace || rule.text != text);
+    fn retain(&self, keeps: impl Fn(&Rule) -> bool) {
+        self.rules.lock().retain(keeps);
     }
 }
 
@@ -104,20 +140,57 @@ impl Pods {
     ///
     /// Fails if the selector is invalid.
     pub fn behave(&self, behavior: Behavior) -> Result<(), InvalidSelector> {
+        self.set(What::Behavior(behavior))
+    }
+
+    /// Sets what the containers of the selected Pods log each time they start, as `kubectl logs` shows
+    /// it.
+    ///
+    /// It takes precedence over the annotation [`Behavior::LOGS`] and over earlier scripts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the selector is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use pintle_cluster::{Cluster, LogLine};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::start().await;
+    /// let failure = LogLine::from("panic: out of luck").after(Duration::from_secs(5));
+    /// let web = cluster.pods().matching("app=web");
+    /// web.logs([LogLine::from("starting"), failure])?;
+    /// # cluster.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn logs(&self, lines: impl IntoIterator<Item = LogLine>) -> Result<(), InvalidSelector> {
+        self.set(What::Logs(lines.into_iter().collect()))
+    }
+
+    fn set(&self, what: What) -> Result<(), InvalidSelector> {
         let selector = self.parsed()?;
+        let kind = std::mem::discriminant(&what);
         self.scripts
-            .retain_others(self.namespace.as_deref(), &self.selector);
+            .retain(|rule| !self.is_mine(rule) || std::mem::discriminant(&rule.what) != kind);
         self.scripts.rules.lock().push(Rule {
             namespace: self.namespace.clone(),
             text: self.selector.clone(),
             selector,
-            behavior,
+            what,
         });
         self.scripts.changed.send_replace(());
         Ok(())
     }
 
-    /// Removes the script with this selection, so that earlier scripts, annotations and defaults
+    fn is_mine(&self, rule: &Rule) -> bool {
+        rule.namespace == self.namespace && rule.text == self.selector
+    }
+
+    /// Removes the scripts with this selection, so that earlier scripts, annotations and defaults
     /// apply again.
     ///
     /// # Errors
@@ -125,8 +198,7 @@ impl Pods {
     /// Fails if the selector is invalid.
     pub fn reset(&self) -> Result<(), InvalidSelector> {
         self.parsed()?;
-        self.scripts
-            .retain_others(self.namespace.as_deref(), &self.selector);
+        self.scripts.retain(|rule| !self.is_mine(rule));
         self.scripts.changed.send_replace(());
         Ok(())
     }

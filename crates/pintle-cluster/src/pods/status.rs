@@ -206,6 +206,22 @@ fn minutes_and_seconds(time: Duration) -> String {
     }
 }
 
+/// Sets a condition. Its transition time changes only with its status.
+pub(crate) fn with_condition(status: &mut PodStatus, new: PodCondition, now: Timestamp) {
+    let conditions = status.conditions.get_or_insert_default();
+    let known = conditions.iter_mut().find(|it| it.type_ == new.type_);
+    let same = known.as_ref().filter(|known| known.status == new.status);
+    let since = same.and_then(|known| known.last_transition_time.clone());
+    let new = PodCondition {
+        last_transition_time: Some(since.unwrap_or_else(|| meta::time(now))),
+        ..new
+    };
+    match known {
+        Some(known) => *known = new,
+        None => conditions.push(new),
+    }
+}
+
 pub(super) fn condition(type_: &str, value: bool, now: Timestamp) -> PodCondition {
     PodCondition {
         type_: type_.into(),

@@ -169,8 +169,11 @@ fn idle_cluster_writes_nothing_for_a_day() {
                 "metadata": { "name": "old" }, "spec": { "template": template },
             }))
             .await;
+        let nowhere = json!({ "metadata": { "name": "nowhere" }, "spec": {
+            "nodeSelector": { "disk": "none" }, "containers": [{ "name": "c", "image": "x" }] } });
+        kubectl.create::<Pod>(nowhere).await;
         sleep(Duration::from_secs(30)).await;
-        assert_eq!(kubectl.pods().await.len(), 9);
+        assert_eq!(kubectl.pods().await.len(), 10);
         gateway.reset();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());

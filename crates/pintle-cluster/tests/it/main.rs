@@ -16,6 +16,8 @@ mod disruption;
 mod endpoints;
 mod garbage;
 mod job;
+mod logs;
+mod nodes;
 mod pod_scripts;
 mod policies;
 #[cfg(all(unix, feature = "cli"))]
@@ -25,6 +27,7 @@ mod rbac;
 mod recovery;
 mod replication_controller;
 mod rollout;
+mod scheduler;
 mod scheduling;
 mod stateful_set;
 mod storage;

@@ -334,3 +334,33 @@ fn validate_names_objects_whose_crd_was_refused() {
         kinds skipped: 1 problems\n";
     assert!(text.ends_with(expected), "{text}");
 }
+
+/// Proves cluster/script, cluster/program.
+#[tokio::test]
+async fn script_adds_nodes_and_an_invalid_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("script.yaml");
+    std::fs::write(&path, "nodes: [{ name: gpu-0, labels: { disk: ssd } }]").unwrap();
+    let options = ["--nodes", "1", "--script", path.to_str().unwrap()];
+    let program = Program::start(&options);
+    let nodes = Api::<Node>::all(client(&program).await);
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    let names: Vec<_> = nodes
+        .iter()
+        .map(|node| node.metadata.name.clone())
+        .collect();
+    assert_eq!(names, [Some("gpu-0".to_owned()), Some("node-0".to_owned())]);
+    assert!(program.stop("INT").await.success());
+
+    std::fs::write(&path, "pods: [{ behavior: fly }]").unwrap();
+    let failed = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+        .args(options)
+        .output()
+        .unwrap();
+    let message = String::from_utf8(failed.stderr).unwrap();
+    assert!(!failed.status.success());
+    assert!(
+        message.contains("script.yaml") && message.contains("unknown verb"),
+        "{message}"
+    );
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod history;
 pub(crate) mod list;
+pub(crate) mod logs;
 pub(crate) mod watch;
 pub(crate) mod websocket;
 

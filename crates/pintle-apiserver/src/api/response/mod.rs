@@ -93,6 +93,14 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
     with(code, TEXT, Body::whole(text))
 }
 
+pub(crate) fn plain_text(text: String) -> Response<Body> {
+    with(
+        200,
+        HeaderValue::from_static("text/plain"),
+        Body::whole(text),
+    )
+}
+
 /// Returns the issuer document of service account tokens.
 ///
 /// It may only be cached if its URL does not depend on how the client addressed the server.

@@ -17,6 +17,11 @@ fn annotation_is_parsed() {
             Behavior::run().ready_after(seconds(90)),
         ),
         ("never-ready", Behavior::never_ready()),
+        (
+            "run unready-after=9s",
+            Behavior::run().unready_after(seconds(9)),
+        ),
+        ("evict after=9s", Behavior::evict().after(seconds(9))),
         ("fail-image-pull", Behavior::fail_image_pull()),
         ("exit", Behavior::exit(0)),
         ("crash-loop after=2s", Behavior::exit(1).after(seconds(2))),

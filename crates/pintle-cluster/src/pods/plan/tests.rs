@@ -2,7 +2,10 @@ use serde_json::json;
 
 use super::*;
 
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const HOST: Host = Host {
+    address: Ipv4Addr::new(10, 0, 0, 1),
+    is_ready: true,
+};
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
 fn at(seconds: i64) -> Timestamp {
@@ -29,30 +32,6 @@ fn pod() -> Pod {
     .unwrap()
 }
 
-fn node(name: &str, spec: &serde_json::Value) -> Node {
-    serde_json::from_value(json!({
-        "metadata": { "name": name, "labels": { "disk": name } },
-        "spec": spec,
-        "status": {
-            "conditions": [{ "type": "Ready", "status": "True" }],
-            "allocatable": { "pods": "3" },
-        },
-    }))
-    .unwrap()
-}
-
-fn chosen(pod: &Pod, nodes: &[(&Node, usize)]) -> Option<String> {
-    let candidates: Vec<_> = nodes
-        .iter()
-        .map(|(node, pods)| Candidate {
-            node,
-            pods: *pods,
-            ports_free: true,
-        })
-        .collect();
-    choose_node(pod, &candidates).and_then(|node| node.metadata.name.clone())
-}
-
 fn advance(pod: &mut Pod, pace: Pace, now: i64) -> Step {
     advance_as(pod, &Behavior::run(), pace, now)
 }
@@ -63,66 +42,6 @@ fn advance_as(pod: &mut Pod, behavior: &Behavior, pace: Pace, now: i64) -> Step 
         pod.status = Some((**status).clone());
     }
     step
-}
-
-/// Proves pods/scheduling.
-#[test]
-fn pod_is_placed_on_the_least_loaded_fitting_node() {
-    let (a, b, c) = (
-        node("a", &json!({})),
-        node("b", &json!({})),
-        node("c", &json!({})),
-    );
-    assert_eq!(
-        chosen(&pod(), &[(&a, 2), (&b, 1), (&c, 1)]).as_deref(),
-        Some("b")
-    );
-    assert_eq!(chosen(&pod(), &[(&a, 3)]), None, "full");
-
-    let cordoned = node("b", &json!({ "unschedulable": true }));
-    assert_eq!(
-        chosen(&pod(), &[(&a, 2), (&cordoned, 0)]).as_deref(),
-        Some("a")
-    );
-
-    let mut privileged = pod();
-    privileged.spec.as_mut().unwrap().tolerations =
-        Some(serde_json::from_value(json!([{ "operator": "Exists" }])).unwrap());
-    assert_eq!(chosen(&privileged, &[(&cordoned, 0)]).as_deref(), Some("b"));
-
-    let mut selective = pod();
-    selective.spec.as_mut().unwrap().node_selector = Some([("disk".into(), "c".into())].into());
-    assert_eq!(
-        chosen(&selective, &[(&a, 0), (&b, 0), (&c, 2)]).as_deref(),
-        Some("c")
-    );
-
-    let tainted = node(
-        "b",
-        &json!({ "taints": [{ "key": "gpu", "effect": "NoSchedule" }] }),
-    );
-    assert_eq!(chosen(&pod(), &[(&tainted, 0)]), None);
-    let mut tolerant = pod();
-    tolerant.spec.as_mut().unwrap().tolerations =
-        Some(serde_json::from_value(json!([{ "key": "gpu", "operator": "Exists" }])).unwrap());
-    assert_eq!(chosen(&tolerant, &[(&tainted, 0)]).as_deref(), Some("b"));
-
-    let mut down = node("a", &json!({}));
-    down.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "False".into();
-    assert_eq!(chosen(&pod(), &[(&down, 0)]), None);
-}
-
-/// Proves pods/scheduling.
-#[test]
-fn unschedulable_condition_is_written_once() {
-    let mut pod = pod();
-    pod.status = unschedulable(&pod, 2, at(0));
-    let condition = state::condition(&pod, "PodScheduled").unwrap();
-    assert_eq!(
-        (condition.status.as_str(), condition.reason.as_deref()),
-        ("False", Some("Unschedulable"))
-    );
-    assert_eq!(unschedulable(&pod, 2, at(9)), None);
 }
 
 /// Proves pods/lifecycle.
@@ -421,4 +340,80 @@ fn deleted_pod_with_a_finalizer_reports_its_end() {
     pod.metadata.deletion_grace_period_seconds = Some(0);
     pod.metadata.deletion_timestamp = Some(Time(at(5)));
     assert_eq!(advance(&mut pod, pace(0, 0), 5), Step::None);
+}
+
+/// Proves pods/script.
+#[test]
+fn pod_becomes_unready_or_is_evicted_after_a_time() {
+    let mut web = pod();
+    let unready = Behavior::run().unready_after(seconds(9));
+    let pace = pace(0, 0);
+    assert_eq!(
+        requeue(&advance_as(&mut web, &unready, pace, 0)),
+        Some(seconds(9))
+    );
+    assert!(state::is_ready(&web));
+    assert_eq!(
+        advance_as(&mut web, &unready, pace, 4),
+        Step::Wait(seconds(5))
+    );
+    advance_as(&mut web, &unready, pace, 9);
+    assert!(!state::is_ready(&web));
+    assert_eq!(advance_as(&mut web, &unready, pace, 99), Step::None);
+
+    let mut web = pod();
+    let evict = Behavior::evict().after(seconds(9));
+    advance_as(&mut web, &evict, pace, 0);
+    assert!(state::is_ready(&web));
+    advance_as(&mut web, &evict, pace, 9);
+    let status = web.status.as_ref().unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("Evicted"));
+    let target = state::condition(&web, "DisruptionTarget").unwrap();
+    assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+    assert_eq!(
+        container(&web).state.unwrap().terminated.unwrap().exit_code,
+        143
+    );
+}
+
+/// Proves nodes/eviction.
+#[test]
+fn no_pod_is_ready_on_a_node_that_is_not() {
+    let mut web = pod();
+    let on = |pod: &mut Pod, is_ready| {
+        let host = Host { is_ready, ..HOST };
+        let step = step(pod, host, || ADDRESS, &Behavior::run(), pace(0, 0), at(0));
+        if let Step::Report { status, .. } = step {
+            pod.status = Some(*status);
+        }
+        state::is_ready(pod)
+    };
+    assert!(!on(&mut web, false));
+    assert!(on(&mut web, true));
+    assert!(!on(&mut web, false));
+}
+
+/// Proves nodes/script.
+#[test]
+fn least_important_pod_is_evicted_first() {
+    let pod = |name: &str, priority: i32, created: &str| -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "uid": name, "creationTimestamp": created },
+            "spec": { "priority": priority, "containers": [] },
+        }))
+        .unwrap()
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let pods = [
+        pod("critical", 2_000_000_000, late),
+        pod("high", 5, late),
+        pod("old", 0, early),
+        pod("new", 0, late),
+    ];
+    let next = |count: usize| next_evicted(pods.iter().take(count));
+    assert_eq!(next(4), Some("new"));
+    assert_eq!(next(3), Some("old"));
+    assert_eq!(next(2), Some("high"));
+    assert_eq!(next(1), None);
 }
