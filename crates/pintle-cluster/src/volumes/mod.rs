@@ -33,7 +33,7 @@ use crate::{
     volume_protection::plan::claims,
 };
 
-/// How long a claim waits after its volume was changed by somebody else.
+/// How long a claim waits after another client has changed its volume.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The last event about each claim, so that none is repeated while nothing changes.

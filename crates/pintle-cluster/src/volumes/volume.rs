@@ -77,7 +77,7 @@ pub(super) fn needs_confirmation(
         && !matches!(current_phase(volume), "Released" | "Failed")
 }
 
-/// Returns a volume whose claim is gone to its pool, or leaves it to whoever deletes it.
+/// Handles a volume whose claim is gone, as its reclaim policy says.
 fn release(volume: &PersistentVolume) -> Step {
     if !matches!(current_phase(volume), "Released" | "Failed") {
         return Step::Phase("Released", None);

@@ -163,7 +163,7 @@ fn problems_of_version_names_are_reported_once() {
 
 /// Proves crd/validated.
 #[test]
-fn selectable_fields_and_schema_are_shared_by_all_versions_or_by_none() {
+fn top_level_schema_and_fields_apply_to_all_versions() {
     let with = |first: &str, second: &str, same_schema: bool| {
         errors(|spec| {
             let mut other = spec["versions"][0].clone();
