@@ -100,15 +100,16 @@ impl Client {
             timeout,
             limits,
         } = sent;
+        // Boxed, because every write contains this future several times, and nearly none runs it.
         if let Destination::Local(webhook) = &config.destination {
-            let called = limits.call(webhook.call(review));
+            let called = Box::pin(limits.call(webhook.call(review)));
             let called = tokio::time::timeout(timeout, called).await;
             return called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
         }
         let target = format!("{}?timeout={}s", config.path, timeout.as_secs());
         let url = format!("https://{}{target}", config.authority);
         let body = Bytes::from(review.to_string());
-        let called = async {
+        let called = Box::pin(async {
             let exchanged = self.exchange(api, config, &target, &url, body, limits);
             let answer = exchanged.await?;
             let (code, body) = (answer.code, &answer.received.body);
@@ -116,7 +117,7 @@ impl Client {
                 return Err(CallError::status(code, body, answer.is_text));
             }
             decode(code, body)
-        };
+        });
         let called = tokio::time::timeout(timeout, limits.call(called)).await;
         called.unwrap_or_else(|_| Err(CallError::transport(&url, DEADLINE)))
     }
