@@ -71,7 +71,7 @@ impl Loops {
     pub const PROVISIONER: Self = Self(1 << 19);
     /// Creates and deletes the Pods of `ReplicationController`s.
     pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
-    /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`].
+    /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`](crate::Cluster::load).
     pub const AUTOSCALER: Self = Self(1 << 21);
     /// All loops.
     pub const ALL: Self = Self((1 << 22) - 1);
