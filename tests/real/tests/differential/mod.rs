@@ -108,6 +108,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "limits and decisions of our server",
         &[
+            "apiserver/copy",
             "crd/objects-outlive-versions",
             "errors/depth",
             "errors/no-panic",
