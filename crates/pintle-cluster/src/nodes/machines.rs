@@ -25,7 +25,7 @@ pub(crate) struct Machines {
 #[derive(Debug, Default)]
 struct Machine {
     script: Option<NodeBehavior>,
-    /// It has a Node, which it does not create again if somebody deletes it.
+    /// It has a Node, which it does not create again once deleted.
     registered: bool,
     /// When it last renewed its lease.
     renewed: Option<Timestamp>,
@@ -60,7 +60,7 @@ impl Machines {
         change(self.state.lock().entry(name.to_owned()).or_default())
     }
 
-    /// Changes what a machine does. A machine that was told to recover registers its node again.
+    /// Changes what a machine does. A recovered machine registers its node again.
     pub(super) fn script(&self, name: &str, change: impl FnOnce(&mut NodeBehavior)) {
         self.with(name, |machine| {
             let script = machine.script.get_or_insert_default();

@@ -93,7 +93,7 @@ pub(crate) async fn run(
 }
 
 /// Returns the node of a machine, after creating it and reporting its conditions where necessary.
-/// `None` if the machine is lost, or if somebody deleted its node.
+/// `None` if the machine is lost, or if its node was deleted.
 async fn register(
     environment: &Environment,
     template: &NodeTemplate,
