@@ -1,4 +1,4 @@
-//! Audit events: who asked for what, how the server answered, and what admission noted on the way.
+//! Audit events: the user and the request, the outcome, and the annotations of admission.
 //!
 //! Webhooks and admission plugins annotate requests for the audit log, often without any effect that
 //! the client sees. [`Builder::audit`](crate::Builder::audit) shows these annotations to a test or a
@@ -43,7 +43,7 @@ pub struct AuditEvent {
     pub verb: String,
     /// The path and query of the request.
     pub request_uri: String,
-    /// What the request is about; `None` for a path that does not name a resource.
+    /// The object or collection in the path; `None` for a path that does not name a resource.
     pub object: Option<AuditObject>,
     /// The status code of the response. A watch has one when it starts.
     pub code: u16,

@@ -127,7 +127,7 @@ pub struct Problem {
     pub field: String,
     /// The machine-readable reason, such as `FieldValueInvalid`.
     pub reason: &'static str,
-    /// What is wrong.
+    /// The message, without the path.
     pub message: String,
 }
 

@@ -31,7 +31,7 @@ const HISTORY: usize = 8192;
 /// The default size of the history of all resources, in bytes.
 const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
-/// What happens to a scheduled Pod that is deleted with a grace period, if no kubelet ends it.
+/// How a scheduled Pod that is deleted with a grace period goes away if there is no kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodDeletion {
     /// Removes the Pod immediately, regardless of its grace period. Useful in controller tests.
@@ -279,7 +279,7 @@ impl Builder {
 
     /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
-    /// Any machine that has the token then is an administrator.
+    /// Any machine with the token then is an administrator.
     pub fn listen_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
         self

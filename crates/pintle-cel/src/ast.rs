@@ -61,7 +61,7 @@ pub(crate) struct Field {
     pub(crate) at: usize,
 }
 
-/// A comprehension: what `all`, `map` and the like expand to.
+/// A comprehension: the expansion of macros such as `all` and `map`.
 #[derive(Debug, Clone)]
 pub(crate) struct Fold {
     pub(crate) range: Id,

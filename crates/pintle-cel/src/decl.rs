@@ -11,7 +11,7 @@ use crate::{parser::RESERVED, types::Type};
 /// The largest request that a server accepts, which bounds every value without its own limit.
 const MAX_REQUEST: i64 = 3 * 1024 * 1024;
 
-/// What a schema declares: the type of values for expressions, and bounds on their size.
+/// The declaration of a schema: the type of values for expressions, and bounds on their size.
 ///
 /// Built from an OpenAPI schema by [`Decl::from_schema`], following Kubernetes: schemas without a
 /// type are only visible to expressions with `x-kubernetes-int-or-string`, as `dyn`; fields that
@@ -139,8 +139,8 @@ impl Decl {
         }
     }
 
-    /// Returns how often a value like this fits into the largest request: the number of times that
-    /// a rule may run if no schema above it has a limit.
+    /// Returns how many such values fit into the largest request: the number of times a rule may
+    /// run if no schema above it has a limit.
     #[must_use]
     pub fn max_cardinality(&self) -> u64 {
         u64::try_from(MAX_REQUEST / (self.min_serialized.saturating_add(1)).max(1))
@@ -317,7 +317,7 @@ impl<'a> Decls<'a> {
     }
 }
 
-/// Returns what rules at the root of a resource may always use.
+/// Returns the fields that rules at the root of a resource may always use.
 fn type_and_meta() -> [(&'static str, Arc<Decl>); 3] {
     let decl = |kind, max_elements| {
         Arc::new(Decl {

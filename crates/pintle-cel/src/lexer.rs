@@ -1,4 +1,4 @@
-//! Splits an expression into tokens. Places are counted in code points.
+//! Splits an expression into tokens. Positions are counted in code points.
 
 use crate::source::Errors;
 
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     False,
     Null,
     In,
-    /// An operator or a bracket; its text tells which.
+    /// An operator or a bracket, identified by its text.
     Symbol,
     End,
 }

@@ -45,7 +45,7 @@ impl Message {
 /// An object whose fields are computed when an expression reads them, such as `variables` of an
 /// admission policy.
 ///
-/// Implementations remember what they computed, and bound what that costs.
+/// Implementations cache computed fields and bound their cost.
 pub trait Lazy: fmt::Debug + Send + Sync {
     /// Returns a field, or `None` if there is no such field.
     fn get(self: Arc<Self>, name: &str) -> Option<Result<Value, EvalError>>;

@@ -136,9 +136,9 @@ struct Inner {
 /// The outcome of an evaluation.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// The value, or why there is none.
+    /// The value, or the error.
     pub result: Result<Value, EvalError>,
-    /// What the evaluation cost.
+    /// The cost of the evaluation.
     pub cost: u64,
 }
 

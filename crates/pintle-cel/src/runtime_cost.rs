@@ -1,4 +1,4 @@
-//! What calls cost at run time, as cel-go and Kubernetes count it.
+//! The cost of calls at run time, as cel-go and Kubernetes count it.
 
 use crate::cost::{LIST_COST, PER_CHAR, PER_REGEX_CHAR, STRUCT_COST, scale};
 use crate::value::{Library, Value};

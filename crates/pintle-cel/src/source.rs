@@ -1,4 +1,4 @@
-//! Errors with the place in the source, formatted as cel-go does.
+//! Errors with their position in the source, formatted as cel-go does.
 
 use std::fmt::{self, Write as _};
 
@@ -11,7 +11,7 @@ const MAX_SNIPPET: usize = 16_384;
 /// One error in an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// The line, counted from 1; 0 if the error is about the whole expression.
     pub line: usize,

@@ -179,7 +179,7 @@ impl Type {
         }
     }
 
-    /// Returns the type as Kubernetes names it where it says what an expression must evaluate to.
+    /// Returns the type's name in Kubernetes' messages about the required type of an expression.
     ///
     /// ```
     /// use pintle_cel::Type;
@@ -281,11 +281,11 @@ impl fmt::Display for Type {
     }
 }
 
-/// How many parts a type may have. `{x: x}` has twice as many as `x`, so without a limit a short
-/// expression could have a type that nothing can write out.
+/// The maximum number of parts of a type. `{x: x}` has twice as many as `x`, so without a limit a
+/// short expression could have a type of exponential size.
 const MAX_PARTS: usize = 1_000;
 
-/// How many parts of types are compared and copied for one expression.
+/// The maximum number of parts of types that are compared and copied for one expression.
 const MAX_COMPARED: usize = 3_000_000;
 
 /// Substitutions of type variables, found while expressions are checked.
@@ -294,7 +294,7 @@ pub(crate) struct Mapping {
     compared: Cell<usize>,
     too_large: Cell<bool>,
     vars: Vec<Option<Type>>,
-    /// Changed variables and what they were, so that a failed attempt can be undone.
+    /// Changed variables and their former values, so that a failed attempt can be undone.
     trail: Vec<(usize, Option<Type>)>,
 }
 

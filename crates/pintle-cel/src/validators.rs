@@ -7,7 +7,7 @@ use crate::re2::Pattern;
 use crate::source::Errors;
 use crate::types::Type;
 
-/// Reports what type checking does not cover.
+/// Reports errors that type checking does not find.
 pub(crate) fn validate(ast: &Ast, checked: &Checked, errors: &mut Errors) {
     let mut open = vec![(ast.root, false)];
     while let Some((id, in_format)) = open.pop() {

@@ -189,7 +189,7 @@ pub(crate) fn adopters<K: Kind, P: Kind>(
     }
 }
 
-/// Returns a predicate that drops every change except deletions, which no predicate can drop.
+/// Returns a predicate that drops every change except deletions, which predicates never drop.
 pub(crate) fn only_deletions<K: 'static>() -> Predicate<K> {
     Predicate::new(|_, _| false)
 }
@@ -244,8 +244,8 @@ pub(crate) async fn replace_status<K: Writable>(
     Ok(unless_stale(cx.replace_status(object).await)?.is_some())
 }
 
-/// Turns conflict and not-found errors into `None`. The caller should stop: the change that caused
-/// them enqueues the key again.
+/// Turns conflict and not-found errors into `None`. The caller should return: the change that
+/// caused them enqueues the key again.
 pub(crate) fn unless_stale<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),

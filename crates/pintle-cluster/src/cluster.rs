@@ -92,7 +92,7 @@ impl Builder {
         self
     }
 
-    /// Adds the nodes of a script, and lets Pods do what it says. Later scripts take precedence.
+    /// Adds the nodes and the behaviour of Pods of a script. Later scripts take precedence.
     ///
     /// # Examples
     ///
@@ -252,7 +252,7 @@ impl Builder {
         running.stop().await;
     }
 
-    /// Returns what the loops share.
+    /// Returns the context that the loops share.
     fn environment(
         self,
         client: kube::Client,
@@ -370,7 +370,7 @@ impl Cluster {
         self.server.client_as(user)
     }
 
-    /// Selects Pods, to script what their containers do: crash, exit, never become ready.
+    /// Selects Pods, to script their containers: crash, exit, never become ready.
     ///
     /// By default, containers run until their Pod is deleted; those of Jobs exit with code 0. An
     /// annotation can say otherwise: see [`Behavior`](crate::Behavior).
@@ -392,7 +392,7 @@ impl Cluster {
         Pods::new(self.scripts.clone())
     }
 
-    /// Selects Pods, to say what they use: the load that `HorizontalPodAutoscaler`s see. Without it they
+    /// Selects Pods, to set their usage: the load that `HorizontalPodAutoscaler`s see. By default they
     /// see no metrics.
     ///
     /// Tests in other languages annotate Pods (`pintle.dev/usage: cpu=250m memory=100Mi`) and, for

@@ -19,8 +19,9 @@
 //! ```
 //!
 //! No containers run: Pods are scheduled to simulated nodes and become Running and Ready after a
-//! configurable delay. A [`Behavior`] lets them crash, exit or never become ready, a [`NodeBehavior`]
-//! lets nodes fail, and a [`Script`] says both in YAML. Everything else behaves as on a real cluster. The loops are ordinary controllers written with `pintle`:
+//! configurable delay. A [`Behavior`] lets them crash, exit or never become ready, a
+//! [`NodeBehavior`] lets nodes fail, and a [`Script`] sets both in YAML. Everything else behaves as
+//! on a real cluster. The loops are ordinary controllers written with `pintle`:
 //!
 //! | loop | what it does |
 //! |---|---|

@@ -39,7 +39,7 @@ use crate::{
 /// How long a start waits for the informers to sync.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the loops share.
+/// The context that the loops share.
 pub(crate) struct Environment {
     pub(crate) informers: InformerFactory,
     pub(crate) client: kube::Client,
@@ -129,8 +129,8 @@ pub(crate) struct RunningLoops {
 }
 
 impl RunningLoops {
-    /// Starts the loops, and waits up to 5 s for the shared informers to sync and as long for
-    /// the nodes to be ready, so that tests can use them at once.
+    /// Starts the loops, and waits up to 5 s for the shared informers to sync and as long for the
+    /// nodes to be ready, so that tests can use them immediately.
     pub(crate) async fn start(environment: Environment, loops: Vec<Loop>) -> Self {
         let names: Vec<_> = loops.iter().map(|one| one.name).collect();
         let informers = environment.informers.clone();

@@ -1,4 +1,4 @@
-//! Scripts: the nodes of a cluster and what Pods do, as YAML or JSON.
+//! Scripts: the nodes of a cluster and the behavior of Pods, as YAML or JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     pods::{Behavior, LogLine, Pods},
 };
 
-/// The nodes of a cluster and what its Pods do, read from YAML or JSON.
+/// The nodes of a cluster and the behavior of its Pods, read from YAML or JSON.
 ///
 /// A script is set with [`Builder::script`](crate::Builder::script), or by the program with
 /// `pintle-cluster --script FILE`:
@@ -49,7 +49,7 @@ pub struct Script {
     pub(crate) pods: Vec<PodRule>,
 }
 
-/// What the Pods do that a selector matches.
+/// The behavior of the Pods that a selector matches.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRule {
     pub(crate) selector: String,
@@ -59,7 +59,7 @@ pub(crate) struct PodRule {
 }
 
 impl PodRule {
-    /// Sets what the rule says.
+    /// Applies the rule.
     pub(crate) fn apply(self, pods: Pods) {
         let mut pods = pods.matching(self.selector);
         if let Some(namespace) = self.namespace {

@@ -11,8 +11,8 @@ use crate::gateway::{ExternalError, Gateway, request::Verb};
 
 /// The context of one process: a client, a clock and randomness.
 ///
-/// A trial starts the controller many times; every start gets a new one. Controllers that take time
-/// and random numbers from here replay exactly. Others can be tested as well; see
+/// A trial starts the controller many times, each time with a new context. Controllers that take
+/// time and random numbers from here replay exactly. Others can be tested as well; see
 /// [determinism](crate#determinism).
 #[derive(Clone)]
 pub struct Cx {

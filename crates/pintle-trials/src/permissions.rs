@@ -45,7 +45,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the rules of the smallest Role that allows what was used.
+    /// Returns the rules of the smallest Role that allows the used permissions.
     pub fn minimal_rules(&self) -> Value {
         let rules = self.used.iter().map(|((group, resource), verbs)| {
             json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})

@@ -113,7 +113,7 @@ pub struct Delivery {
     pub fault: Option<String>,
 }
 
-/// Something that happened outside the controller.
+/// An event outside the controller.
 #[derive(Debug, Clone)]
 pub struct Mark {
     /// When.
@@ -159,7 +159,7 @@ pub enum Abort {
     HotLoop(usize, String),
     /// The process ended this many times.
     CrashLoop(usize, String),
-    /// Changes went on for this many minutes.
+    /// Changes continued for this many minutes.
     Restless(u64),
     /// A step of the story could not be applied.
     Story(String),

@@ -1,5 +1,5 @@
 //! The controller recreates a child that differs from what it created
-//! (paperclipinc/openclaw-operator#29). A webhook that sets a default makes it differ at once.
+//! (paperclipinc/openclaw-operator#29). A webhook that sets a default makes it differ immediately.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ pub async fn broken(cx: Cx) {
     run(cx, true).await;
 }
 
-/// Compares what it did set.
+/// Compares only the fields it has set.
 pub async fn repaired(cx: Cx) {
     run(cx, false).await;
 }

@@ -95,7 +95,8 @@ where
     let _ = controller(&cx).run(reconcile, cx.shutdown()).await;
 }
 
-/// Runs a reconcile function with an external service. Shops in deletion are reconciled, too.
+/// Runs a reconcile function with an external service. Shops that are being deleted are reconciled
+/// as well.
 pub async fn run_external<F, R>(cx: Cx, service: &str, reconcile: F)
 where
     F: Fn(Arc<Shop>, Context<External>) -> R + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Runs the one-line form of a check on the controllers of the gallery, and prints what it finds.
+//! Runs the one-line form of a check on the controllers of the gallery, and prints the findings.
 //!
 //! ```text
 //! cargo run --release -p gallery

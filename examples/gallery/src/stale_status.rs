@@ -1,4 +1,4 @@
-//! The controller writes `observedGeneration` only if something else in the status changes, too.
+//! The controller writes `observedGeneration` only together with another change of the status.
 //! Users who wait for it wait forever.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub async fn broken(cx: Cx) {
     run(cx, true).await;
 }
 
-/// Compares the generation, too.
+/// Also compares the generation.
 pub async fn repaired(cx: Cx) {
     run(cx, false).await;
 }

@@ -1,4 +1,4 @@
-//! The component schemas of all documents, and what they say about a property.
+//! The component schemas of all documents, and lookups in them.
 
 use std::collections::BTreeMap;
 

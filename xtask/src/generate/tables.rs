@@ -162,7 +162,7 @@ pub(super) fn types(source: &mut Source, schemas: &Schemas) -> Result<String> {
     Ok(out)
 }
 
-/// Returns what the schema says about the type as a whole.
+/// Returns the properties of the type as a whole.
 fn type_words(schema: Option<&Value>) -> String {
     let mut out = String::new();
     let Some(schema) = schema else {

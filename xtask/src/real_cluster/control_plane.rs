@@ -195,7 +195,7 @@ impl ControlPlane {
         )
     }
 
-    /// Describes what is running where.
+    /// Describes the running processes and their addresses.
     pub(crate) fn describe(&self) -> String {
         let processes: Vec<String> = self
             .state

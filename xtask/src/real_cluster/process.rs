@@ -127,7 +127,7 @@ impl Process {
     }
 }
 
-/// What the system reports about a process.
+/// The system's record of a process.
 struct Sight {
     started: String,
     command: String,

@@ -8,7 +8,7 @@
 //!
 //! A link of the chain is a [`Plugin`]. Webhooks, policies, quotas and the plugins that Kubernetes
 //! enables by default are implementations of it; [`plugins`] lists them in Kubernetes' order. The
-//! chain knows neither plugins nor kinds.
+//! chain itself depends on no particular plugin or kind.
 //!
 //! # Order
 //!
@@ -17,9 +17,9 @@
 //! error ends the chain, and with it the write.
 //!
 //! A plugin that charges a budget does so in the last phase, when the object has been converted to
-//! the stored version and nothing is left to wait for. If it charged earlier, a slow converter
-//! could delay the object, and a controller that counts existing objects in the meantime would take
-//! the charge back.
+//! the stored version and the write no longer waits for anything. If it charged earlier, a slow
+//! converter could delay the object, and a controller that counts existing objects in the meantime
+//! would take the charge back.
 //!
 //! # What a plugin sees
 //!
@@ -63,13 +63,13 @@ pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
 
 /// A link of the admission chain.
 ///
-/// The chain asks [`admits`](Self::admits) and [`validates`](Self::validates) about every write of
-/// every kind, and awaits the plugin only if it is interested. So both must be cheap: compare the
-/// resource, check a flag, never scan the store.
+/// The chain calls [`admits`](Self::admits) and [`validates`](Self::validates) for every write of
+/// every kind, and awaits the plugin only if they return true. Both must therefore be cheap:
+/// compare the resource, check a flag, never scan the store.
 ///
 /// A plugin that never waits implements [`mutate`](Self::mutate) and [`check`](Self::check). One that
-/// does, or that wants to see deletes, implements [`admit`](Self::admit) and
-/// [`validate`](Self::validate) instead.
+/// waits, or that handles deletes, implements [`admit`](Self::admit) and [`validate`](Self::validate)
+/// instead.
 ///
 /// Plugins run concurrently for different requests, hold no lock while they wait, and may be dropped
 /// at any await point if the client goes away.
@@ -77,7 +77,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     /// Returns the name under which Kubernetes knows the plugin.
     fn name(&self) -> &'static str;
 
-    /// Returns true if [`admit`](Self::admit) wants to see this write.
+    /// Returns true if [`admit`](Self::admit) has to run for this write.
     fn admits(&self, api: &Api, request: &Request<'_>) -> bool {
         let _ = (api, request);
         false
@@ -110,7 +110,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns true if [`validate`](Self::validate) wants to see this write.
+    /// Returns true if [`validate`](Self::validate) has to run for this write.
     fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
         let _ = (api, request);
         false
@@ -135,7 +135,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns true if [`reserve`](Self::reserve) wants to see this write.
+    /// Returns true if [`reserve`](Self::reserve) has to run for this write.
     fn reserves(&self, api: &Api, request: &Request<'_>) -> bool {
         let _ = (api, request);
         false
@@ -170,20 +170,20 @@ impl Chain {
         Self { plugins }
     }
 
-    /// Returns true if some plugin wants to change the write.
+    /// Returns true if any plugin may change the write.
     pub(crate) fn admits(&self, api: &Api, request: &Request<'_>) -> bool {
         self.plugins
             .iter()
             .any(|plugin| plugin.admits(api, request))
     }
 
-    /// Returns true if a plugin that users configure wants to change the write.
+    /// Returns true if a plugin that users configure may change the write.
     pub(crate) fn admits_by_configuration(&self, api: &Api, request: &Request<'_>) -> bool {
         let mut plugins = self.plugins.iter();
         plugins.any(|plugin| plugin.is_configured_by_users() && plugin.admits(api, request))
     }
 
-    /// Returns true if some plugin wants to validate the write.
+    /// Returns true if any plugin validates the write.
     pub(crate) fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
         self.plugins
             .iter()
@@ -243,7 +243,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Returns true if some plugin wants to charge a budget for the write.
+    /// Returns true if any plugin charges a budget for the write.
     pub(crate) fn reserves(&self, api: &Api, request: &Request<'_>) -> bool {
         self.plugins
             .iter()

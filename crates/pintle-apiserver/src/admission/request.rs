@@ -78,7 +78,7 @@ pub(crate) struct Request<'a> {
     pub(crate) reinvocation: Reinvocation,
 }
 
-/// What plugins remember between the two rounds of one request.
+/// The state of plugins between the two rounds of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
     second_round: bool,
@@ -150,7 +150,7 @@ impl Request<'_> {
         *self.reinvocation.wanted.lock() = true;
     }
 
-    /// Runs `with` on what a plugin remembers during this request.
+    /// Runs `with` on the state that a plugin keeps during this request.
     pub(crate) fn with_state<S: Any + Default + Send, T>(
         &self,
         plugin: &'static str,
@@ -163,7 +163,7 @@ impl Request<'_> {
         if let Some(state) = state.downcast_mut() {
             return with(state);
         }
-        // The plugin remembers something of another type; start over with the new one.
+        // The state has another type; start over with the new one.
         let mut fresh = S::default();
         let result = with(&mut fresh);
         *state = Box::new(fresh);

@@ -1,4 +1,4 @@
-//! What a request wants to do, as authorization sees it.
+//! The access that a request needs, as authorization sees it.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub(crate) struct Access<'a> {
     pub(crate) what: What<'a>,
 }
 
-/// What an access is about.
+/// The target of an access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What<'a> {
     Resource(Resource<'a>),
@@ -72,7 +72,7 @@ impl<'a> Access<'a> {
                 }
             }
         };
-        // Upstream escapes what comes from the request, in case a browser shows it.
+        // Upstream escapes text from the request, in case a browser shows it.
         let mut why = what
             .replace('&', "&amp;")
             .replace('<', "&lt;")
@@ -93,7 +93,7 @@ impl<'a> Access<'a> {
 }
 
 impl Access<'static> {
-    /// Returns what a request wants to do, from its method and path alone.
+    /// Returns the access that a request needs, from its method and path alone.
     pub(crate) fn of_request(method: &Method, uri: &Uri) -> Self {
         let decoded = path::decoded(uri.path());
         let Some(path) = ResourcePath::of(&path::segments(&decoded)) else {

@@ -5,7 +5,7 @@
 //! - The verb `impersonate` on `users`, `groups`, `serviceaccounts`, `uids` and
 //!   `userextras/KEY`, which allows every request.
 //! - Since 1.36, constrained impersonation: `impersonate:MODE` on the user, and
-//!   `impersonate-on:MODE:VERB` on what the request wants to do.
+//!   `impersonate-on:MODE:VERB` on the target of the request.
 //!
 //! The constrained modes are tried first, so the error of a refused request names theirs.
 
@@ -39,7 +39,7 @@ enum Mode {
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Anyone who is neither a node nor a service account.
+    /// A user that is neither a node nor a service account.
     UserInfo,
     /// The verb `impersonate`.
     Legacy,

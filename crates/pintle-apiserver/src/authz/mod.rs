@@ -4,9 +4,9 @@
 //! request ─► authenticated ─► impersonated ─► authorized ─► api
 //! ```
 //!
-//! Every request passes one [`Authorizer`] before its body is read. `system:masters` may do
-//! everything and is never asked. [`access`] derives from method and path what a request wants to
-//! do, without knowing whether the resource exists, so that a user without permissions cannot probe.
+//! Every request passes one [`Authorizer`] before its body is read. Requests of `system:masters`
+//! are always allowed and not checked. [`access`] derives the required access from method and path,
+//! without knowing whether the resource exists, so that a user without permissions cannot probe.
 //! [`impersonation`] decides who a request acts as.
 //!
 //! The same authorizer answers access reviews, and the questions that single kinds ask: may this
@@ -99,7 +99,7 @@ pub enum Authorization {
 /// An authorization mode that does not exist or is not implemented.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorizationError {
-    /// kube-apiserver has this mode and this server does not.
+    /// kube-apiserver has this mode; this server does not.
     #[error("authorization mode {0:?} is not implemented; use RBAC or AlwaysAllow")]
     NotImplemented(String),
     /// No server has this mode.

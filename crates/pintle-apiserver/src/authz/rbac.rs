@@ -135,11 +135,11 @@ impl Rbac {
         }
     }
 
-    /// Takes over the current state of an object that was written or deleted.
+    /// Updates the policy after an object was written or deleted.
     pub(crate) fn refresh(&self, kind: RbacKind, key: &str) {
         let mut policy = self.policy.write();
         if let Some(policy) = policy.as_mut() {
-            // Concurrent writers may get here out of order, so read what is stored now.
+            // Concurrent writers may get here out of order, so read the stored state.
             let collection = self.collection(kind);
             let object = collection.and_then(|collection| self.store.get(collection, key));
             policy.set(kind, key, object.as_deref());

@@ -95,7 +95,7 @@ pub(crate) struct Converted {
     client: Result<ClientConfig, String>,
     /// The `apiVersion` of reviews, if the webhook accepts one that is known.
     review_version: Option<&'static str>,
-    /// Bounds what the webhook uses at a time.
+    /// Limits concurrent calls and the size of their responses.
     limits: Arc<Limits>,
     cache: Mutex<Cache>,
 }
@@ -136,7 +136,7 @@ fn batch(objects: &[(usize, &Arc<Object>)]) -> usize {
 }
 
 impl Resource {
-    /// Returns how stored objects are converted, if that takes a webhook.
+    /// Returns how stored objects are converted, if a webhook does it.
     fn converted(&self) -> Option<&Arc<Converted>> {
         self.custom.as_ref()?.converted.as_ref()
     }

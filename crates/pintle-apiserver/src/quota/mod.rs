@@ -164,8 +164,8 @@ pub fn pod_requests(pod: &Value) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Reads a quantity of a resource, such as a node has it. `None` if the text is invalid. Amounts are
-/// whole units, of `cpu` thousandths, rounded up.
+/// Reads a quantity of a resource, such as those in the status of a Node. `None` if the text is
+/// invalid. Amounts are whole units, of `cpu` thousandths, rounded up.
 ///
 /// # Examples
 ///
@@ -186,7 +186,7 @@ pub fn resource_amount(resource: &str, quantity: &str) -> Option<i64> {
     reason = "amounts beyond 64 bits saturate"
 )]
 fn units(resource: &str, amount: &Amount) -> i64 {
-    // What the conversion to a float adds must not round up.
+    // Subtract the conversion error of the float, which must not round up.
     const ERROR: f64 = 1e-6;
     let scale = if resource == "cpu" { 1000.0 } else { 1.0 };
     (amount.as_f64() * scale - ERROR).ceil() as i64

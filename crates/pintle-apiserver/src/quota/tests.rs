@@ -135,7 +135,7 @@ fn sidecars_run_beside_later_init_containers() {
     let spec = json!({"containers": [{"name": "c", "resources": cpu("1")}], "initContainers": [
         {"name": "s", "restartPolicy": "Always", "resources": cpu("2")},
         {"name": "i", "resources": cpu("3")}]});
-    // The init container needs 3 beside the sidecar's 2, which is more than the 1 and 2 needed
+    // The init container needs 3 in addition to the sidecar's 2, more than the 1 and 2 needed
     // later.
     assert_eq!(pod_used(&["requests.cpu"], spec)["requests.cpu"], "5");
 }

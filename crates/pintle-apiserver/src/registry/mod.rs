@@ -85,7 +85,7 @@ pub(crate) struct Group {
     position: usize,
 }
 
-/// Everything that is served at one moment. Clones share structure.
+/// A snapshot of everything that is served. Clones share structure.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     /// By `group/version/plural`.

@@ -75,7 +75,7 @@ pub(crate) struct FieldError {
     pub field: String,
     /// The rejected value, if messages show it.
     pub value: Option<Value>,
-    /// What would be valid.
+    /// A description of valid values.
     pub detail: String,
 }
 
@@ -155,7 +155,7 @@ impl FieldError {
         Self::new(Reason::TooMany, field, actual.into(), detail)
     }
 
-    /// Returns the message without the path, as a status cause has it.
+    /// Returns the message without the path, as in a status cause.
     pub(crate) fn body(&self) -> String {
         let mut text = self.reason.phrase().to_owned();
         if let (true, Some(value)) = (self.reason.shows_value(), &self.value) {

@@ -4,8 +4,8 @@
 /// The maximum number of paths.
 pub(crate) const MAX_PATHS: usize = 100;
 
-/// The maximum length of a path in characters. All warnings of a response together hold as much, so
-/// this never truncates a warning further.
+/// The maximum length of a path in characters. The same as the limit on all warnings of a response
+/// together, so this never truncates a warning further.
 pub(crate) const MAX_PATH_LEN: usize = 4 * 1024;
 
 /// Paths in the order in which they were found.

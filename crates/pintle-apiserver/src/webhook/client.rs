@@ -25,7 +25,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) review: Value,
     /// The deadline of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
-    /// Bounds what the webhook uses at a time.
+    /// Limits concurrent calls and the size of their responses.
     pub(crate) limits: &'a Arc<Limits>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Sent<'a> {
 pub(super) struct Answered {
     code: u16,
     received: Received,
-    /// Whether the body may be shown to people.
+    /// Whether errors may show the body.
     is_text: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Client {
     pool: Pool,
     /// The certificates of webhooks whose configuration has no `caBundle`.
     system: RwLock<Roots>,
-    /// What was registered for Services, by `namespace/name`.
+    /// The targets registered for Services, by `namespace/name`.
     routes: RwLock<Arc<BTreeMap<String, WebhookTarget>>>,
 }
 
@@ -75,7 +75,7 @@ impl Client {
         *self.system.write() = roots;
     }
 
-    /// Registers what stands in for a Service.
+    /// Registers a replacement for a Service.
     pub(crate) fn route(&self, service: String, target: WebhookTarget) {
         let mut routes = self.routes.write();
         let mut next = BTreeMap::clone(&routes);
@@ -100,7 +100,8 @@ impl Client {
             timeout,
             limits,
         } = sent;
-        // Boxed, because every write contains this future several times, and nearly none runs it.
+        // Boxed, because the future of every write contains this one several times, and few writes
+        // run it.
         if let Destination::Local(webhook) = &config.destination {
             let called = Box::pin(limits.call(webhook.call(review)));
             let called = tokio::time::timeout(timeout, called).await;

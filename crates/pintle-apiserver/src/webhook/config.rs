@@ -1,4 +1,4 @@
-//! The `clientConfig` of a webhook: where it listens and which certificates it may have.
+//! The `clientConfig` of a webhook: its address and the certificates it is verified with.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What one webhook may use at a time: concurrent calls, and memory for its responses.
+//! Limits per webhook: concurrent calls, and memory for their responses.
 
 use std::{pin::pin, sync::Arc};
 
@@ -24,7 +24,7 @@ const MAX_LARGE: usize = 4;
 
 /// The limits of one webhook.
 ///
-/// A webhook that answers every call with as much as it may thus costs 80 MiB, and not a gigabyte.
+/// A webhook whose every response has the maximum size thus costs 80 MiB instead of a gigabyte.
 #[derive(Debug)]
 pub(crate) struct Limits {
     calls: Semaphore,
@@ -48,7 +48,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Runs a call as soon as there may be one more.
+    /// Runs a call once a slot is free.
     pub(super) async fn call<R>(&self, call: impl Future<Output = R>) -> R {
         // The semaphore is never closed, so acquiring cannot fail.
         let _permit = self.calls.acquire().await;

@@ -1,4 +1,4 @@
-//! Webhooks in this process, and what they exchange.
+//! Webhooks in this process, and the types they exchange.
 
 use std::{fmt, future::Future, sync::Arc};
 

@@ -26,7 +26,7 @@ const MAX_IDLE: usize = 32;
 /// How long a connection may be idle.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What must be equal for a connection to be used again.
+/// Identifies connections that a call can reuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) address: Address,

@@ -194,8 +194,7 @@ impl Drop for WebhookRegistration {
     }
 }
 
-/// What stands in for the Service of a webhook configuration; see
-/// [`ApiServer::route_webhooks`].
+/// A replacement for the Service of a webhook configuration; see [`ApiServer::route_webhooks`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum WebhookTarget {
@@ -271,7 +270,8 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets what webhook configurations reach under a Service; see [`ApiServer::route_webhooks`].
+    /// Sets the target that webhook configurations reach under a Service; see
+    /// [`ApiServer::route_webhooks`].
     pub fn route_webhooks(mut self, namespace: &str, name: &str, target: WebhookTarget) -> Self {
         self.routes.push((format!("{namespace}/{name}"), target));
         self

@@ -1,5 +1,5 @@
-//! The TLS configuration of a call. The CA bundle of the webhook is trusted, and nothing else; without
-//! a bundle, the certificates of the system are.
+//! The TLS configuration of a call. Only the CA bundle of the webhook is trusted; without a bundle,
+//! the certificates of the system are.
 
 use std::{
     fmt,

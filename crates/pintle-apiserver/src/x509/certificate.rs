@@ -1,7 +1,8 @@
-//! Whether DER is a certificate, by the rules and in the words of Go's `crypto/x509`.
+//! Validates DER certificates by the rules of Go's `crypto/x509`, with its error messages.
 //!
 //! The structure is checked as far as Go checks it when it parses one: every field, the public key of
-//! the common algorithms, and the frame of the extensions. What an extension contains is not.
+//! the common algorithms, and the frame of the extensions. The contents of extensions are not
+//! checked.
 
 use jiff::civil;
 
@@ -39,7 +40,7 @@ pub(super) fn check_all(mut der: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Checks what the sequence of a certificate contains.
+/// Checks the contents of a certificate's sequence.
 fn check(certificate: &[u8]) -> Result<(), &'static str> {
     let (fields, rest) = expect(SEQUENCE, certificate).ok_or("x509: malformed tbs certificate")?;
     let (version, fields) = version(fields)?;
@@ -59,7 +60,7 @@ fn check(certificate: &[u8]) -> Result<(), &'static str> {
     attributes(issuer).ok_or("x509: invalid RDNSequence")?;
     let (validity, fields) = expect(SEQUENCE, fields).ok_or("x509: malformed validity")?;
     time(time(validity)?)?;
-    // Go names the issuer here, too.
+    // Go also names the issuer here.
     let (subject, fields) = expect(SEQUENCE, fields).ok_or("x509: malformed issuer")?;
     attributes(subject).ok_or("x509: invalid RDNSequence")?;
     let (key, fields) = expect(SEQUENCE, fields).ok_or("x509: malformed spki")?;
@@ -103,7 +104,8 @@ fn time(der: &[u8]) -> Result<&[u8], &'static str> {
     if valid { Ok(rest) } else { Err(why) }
 }
 
-/// Returns true for a year of so many digits, then month, day, hour, minute, second and `Z`.
+/// Returns true for a year of the given number of digits, then month, day, hour, minute, second and
+/// `Z`.
 fn is_time(text: &[u8], year: usize) -> bool {
     let Some(digits) = text.strip_suffix(b"Z") else {
         return false;

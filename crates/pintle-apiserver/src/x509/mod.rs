@@ -1,8 +1,8 @@
 //! Certificates and certificate signing requests: as much of PEM, DER and X.509 as a server needs.
 //!
-//! TLS verifies certificates with rustls. This module reads what rustls does not show: subjects, and
-//! the signing requests of `certificates.k8s.io`. Anything it does not understand is an error, never
-//! an absent value.
+//! TLS verifies certificates with rustls. This module reads what rustls does not expose: subjects,
+//! and the signing requests of `certificates.k8s.io`. Anything it does not understand is an error,
+//! never an absent value.
 
 mod certificate;
 
@@ -40,8 +40,8 @@ struct Block {
     der: Vec<u8>,
 }
 
-/// Returns the blocks of a PEM file, as Go finds them: white space does not count, and what is not a
-/// block is skipped.
+/// Returns the blocks of a PEM file, as Go finds them: white space is ignored, and text outside of
+/// blocks is skipped.
 fn blocks(pem: &[u8]) -> Vec<Block> {
     let text = String::from_utf8_lossy(pem);
     let mut found = Vec::new();
@@ -225,7 +225,7 @@ fn signed(der: &[u8]) -> Option<Signed<'_>> {
     })
 }
 
-/// Returns the attributes of a subject, given what its sequence contains.
+/// Returns the attributes of a subject, given the contents of its sequence.
 fn attributes(mut names: &[u8]) -> Option<Vec<Attribute<'_>>> {
     let mut found = Vec::new();
     while !names.is_empty() {

@@ -77,7 +77,7 @@ fn certificates_are_checked_as_go_parses_them() {
         assert_eq!(certificate::check_all(&der), Ok(()));
         let chain = [der.clone(), der.clone()].concat();
         assert_eq!(certificate::check_all(&chain), Ok(()));
-        // Wherever it is cut, what is left is no certificate.
+        // No prefix of a certificate is a certificate.
         for end in 1..der.len() {
             assert!(certificate::check_all(&der[..end]).is_err(), "{end}");
         }

@@ -1,4 +1,4 @@
-//! Paths and verbs: a request is executed as what it was authorized as, and as nothing else.
+//! Paths and verbs: the server executes exactly the request it has authorized.
 
 use crate::support::*;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Limits on what a client can hold of a listener, and for how long.
+//! Limits on the resources of a listener that a client can hold, and for how long.
 //!
 //! Tests wait for conditions, with deadlines that a working server never approaches.
 

@@ -1,4 +1,4 @@
-//! Responses of conversion webhooks, and how much of them the server keeps.
+//! Responses of conversion webhooks, and the limits on them.
 
 use std::{
     sync::{
@@ -70,7 +70,7 @@ fn convert(
     })
 }
 
-/// Spoils a converted object.
+/// Corrupts a converted object.
 type Change = fn(&mut Value);
 
 /// Proves conversion/errors.
@@ -398,7 +398,7 @@ async fn list_through_a_slow_converter_has_a_deadline() {
     let (code, _) = http.get(V2).await;
     assert_eq!((code, start.elapsed().as_secs()), (504, 60));
     assert_eq!(http.get(&format!("{V2}?timeout=soon")).await.0, 400);
-    // A watch takes as long as it takes, and what was converted before is not converted again.
+    // A watch has no deadline, and objects that were converted before are not converted again.
     let start = tokio::time::Instant::now();
     let path = format!("{V2}?watch=true&resourceVersion=0&timeout=10s");
     let mut watch = http.watch(&path).await;

@@ -206,7 +206,7 @@ async fn invalid_status_leaves_no_managers() {
     assert!(created["metadata"]["managedFields"].is_array());
 }
 
-/// A string with a format is any scalar to field management, in kube-apiserver too.
+/// Field management treats a string with a format as any scalar, as in kube-apiserver.
 ///
 /// Proves apply/managed-fields.
 #[tokio::test]

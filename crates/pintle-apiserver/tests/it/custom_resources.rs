@@ -216,7 +216,7 @@ async fn tolerated_violations_of_rules_cause_warnings() {
     assert_eq!(response.status(), 200);
     let warning = r#"299 - "spec.replicas: Invalid value: 7: not seven""#;
     assert_eq!(response.headers()["warning"], warning);
-    // A value that changes must satisfy the rule, and then nothing is left to warn about.
+    // A changed value must satisfy the rule, and then there is no warning.
     assert_eq!(
         http.send(patch(json!({ "replicas": 8 }))).await.status(),
         200
@@ -359,7 +359,7 @@ async fn version_shows_only_the_fields_it_knows() {
         assert_eq!(read["spec"]["mode"], "Standard", "{name}");
     }
 
-    // As upstream, an update in a version loses what only the storage version knows.
+    // As upstream, an update in a version loses fields that only the storage version has.
     let strict = json!({"spec": {"mode": "Strict"}});
     let (_, changed) = http.merge(&format!("{FOOS}/a"), &strict).await;
     assert_eq!(changed["spec"]["mode"], "Strict");

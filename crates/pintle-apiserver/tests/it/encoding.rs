@@ -217,7 +217,7 @@ async fn status_has_the_field_order_of_go() {
              \"details\":{{\"name\":\"a\",\"kind\":\"configmaps\",\"uid\":\"{uid}\"}}}}"
         )
     );
-    // An error event of a watch, too.
+    // So is an error event of a watch.
     server.compact();
     let event = text(
         &http,

@@ -12,7 +12,7 @@ use crate::support::{
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What the webhook of these tests says.
+/// The message of the webhook in these tests.
 const REFUSED: &str = "admission webhook \"refuses.example.com\" denied the request: never";
 
 #[derive(Debug)]
@@ -319,7 +319,7 @@ async fn prepared() -> (ApiServer, Http, Vec<(Write, bool)>) {
 async fn no_dry_run_of_any_write_changes_anything() {
     let (_server, _http, tried) = prepared().await;
     let fine = tried.iter().filter(|(_, fine)| *fine).count();
-    // Otherwise the checks of these tests would say little.
+    // Otherwise these tests would check little.
     assert!(fine > 250, "{fine} of {} writes succeed", tried.len());
 }
 

@@ -1,5 +1,5 @@
-//! CRDs, and objects of their kinds, that try to use up memory or time. Without a limit these tests
-//! run for minutes or out of memory.
+//! CRDs and objects that try to exhaust memory or time. Without a limit these tests run for minutes
+//! or out of memory.
 
 use crate::support::*;
 use serde_json::{Map, Value, json};
@@ -75,7 +75,7 @@ async fn defaults_cannot_multiply_without_limit() {
     }
 }
 
-/// A default that is added later applies to stored objects, too.
+/// A default that is added later also applies to stored objects.
 ///
 /// Proves errors/depth.
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! Limits on what a request may cost: nesting, size, CEL rules, and the history retained for
-//! watches.
+//! Limits on the cost of a request: nesting, size, CEL rules, and the history retained for watches.
 
 use crate::support::*;
 use http_body_util::{BodyExt as _, Full};

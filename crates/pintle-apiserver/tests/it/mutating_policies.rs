@@ -185,7 +185,7 @@ async fn policies_see_each_other_and_run_again_if_needed() {
     let (code, created) = http.post(CONFIG_MAPS, &config_map("m")).await;
     assert_eq!(code, 201, "{created}");
     assert_eq!(created["data"]["trace"], "aba");
-    // Webhooks come later, and what they change makes such policies run again.
+    // Webhooks run later, and their changes make such policies run again.
     let webhook = Webhook::mutating("w.example.com", |request| async move {
         let before = request.object()["data"]["trace"]
             .as_str()

@@ -119,7 +119,7 @@ fn real_requests() -> Vec<Real> {
     ]
 }
 
-/// What happens to one value in a body.
+/// A way to damage one value in a body.
 #[derive(Debug, Clone)]
 enum Damage {
     Replace(Value),

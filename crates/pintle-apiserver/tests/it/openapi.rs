@@ -6,7 +6,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-/// What client-go sends in `Accept`, and the content type it gets.
+/// The `Accept` header of client-go, and the content type it gets.
 const REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 

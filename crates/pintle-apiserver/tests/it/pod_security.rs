@@ -79,7 +79,7 @@ async fn pod_that_violates_the_standard_is_refused() {
         json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let (code, created, warnings) = send(&http, "POST", PODS, &good).await;
     assert_eq!((code, warnings.len()), (201, 0), "{created}");
-    // Other namespaces are not concerned.
+    // Other namespaces are not affected.
     let elsewhere = "/api/v1/namespaces/default/pods";
     assert_eq!(http.post(elsewhere, &pod("p")).await.0, 201);
 }
@@ -100,7 +100,7 @@ async fn workload_is_stored_with_a_warning() {
     let jobs = "/apis/batch/v1/namespaces/n/cronjobs";
     let (code, created, warnings) = send(&http, "POST", jobs, &job).await;
     assert_eq!((code, warnings), (201, vec![would]), "{created}");
-    // `warn` alone stores Pods, too.
+    // With `warn` alone, Pods are stored as well.
     let warned = labels(&[("enforce", "privileged"), ("warn", "baseline")]);
     let path = "/api/v1/namespaces/n";
     let relabel = json!({"metadata": {"labels": warned}});

@@ -1,4 +1,4 @@
-//! Webhooks in this process: what can be registered.
+//! Registration of webhooks in this process.
 
 use std::time::Duration;
 

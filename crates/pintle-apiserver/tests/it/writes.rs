@@ -1,4 +1,4 @@
-//! Writes: what single kinds accept and refuse.
+//! Writes: rules of single kinds.
 
 use crate::support::*;
 use serde_json::{Value, json};

@@ -36,7 +36,7 @@ impl Checked {
     }
 }
 
-/// Checks a tree. Selections and calls that are really qualified names are rewritten.
+/// Checks a tree. Selections and calls that turn out to be qualified names are rewritten.
 pub(crate) fn check(
     ast: &mut Ast,
     variables: &[Variable],
@@ -77,7 +77,7 @@ struct Checker<'a> {
     ast: &'a mut Ast,
     /// Variables, innermost last.
     scopes: Vec<Variable>,
-    /// How many of them are not local.
+    /// The number of variables that are not local.
     globals: usize,
     /// Whether the types of patches can be used.
     patch_types: bool,

@@ -193,7 +193,7 @@ impl Coster<'_> {
     /// Returns the size of a list's items.
     pub(super) fn item_size(&mut self, list: Id) -> Range {
         let path = self.path(list);
-        // As upstream: what is below an accumulator has no path, because no schema declares it.
+        // As upstream, values below an accumulator have no path, because no schema declares them.
         let known = !path.is_empty() && path[0] != ACCU;
         let mut path = if known { path } else { Vec::new() };
         if known {

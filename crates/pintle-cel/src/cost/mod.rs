@@ -241,7 +241,7 @@ impl Coster<'_> {
         }
     }
 
-    /// Returns true for what `optMap` and `sortBy` expand to: a binding without iteration.
+    /// Returns true for the expansion of `optMap` and `sortBy`: a binding without iteration.
     fn is_bind(&self, fold: &Fold) -> bool {
         matches!(self.ast.expr(fold.range), Expr::List(items) if items.is_empty())
             && matches!(

@@ -1,4 +1,4 @@
-//! Loops: what macros such as `all` and `map` expand to.
+//! Loops: the expansion of macros such as `all` and `map`.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// What a comprehension adds to its result in each step.
+/// The part that a comprehension adds to its result in each step.
 #[derive(Debug, Clone, Copy)]
 enum Append<'a> {
     /// An item of a list, and the list that contains only this item.

@@ -22,7 +22,7 @@ use crate::value::{EvalError, Evaluated, Key, Map, Message, Value, Work, fail, n
 /// The work of one evaluation that costs do not cover: comparisons and copies of large values.
 const MAX_WORK: u64 = 20_000_000;
 
-/// What functions may use besides their arguments.
+/// State that functions use besides their arguments.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) work: Work,
@@ -60,13 +60,13 @@ impl Context {
         }
     }
 
-    /// Returns the budget that is left.
+    /// Returns the remaining budget.
     pub(crate) fn left(&self) -> u64 {
         self.limit.saturating_sub(self.cost)
     }
 }
 
-/// Evaluates an expression. Returns the result and what it cost.
+/// Evaluates an expression. Returns the result and its cost.
 pub(crate) fn run(
     ast: &Ast,
     plan: &Plan,
@@ -129,7 +129,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates what a part is taken of. A value that is computed starts an attribute of its own.
+    /// Evaluates the operand of a selection. A computed value starts a new attribute.
     fn start(&mut self, id: Id) -> Evaluated {
         let value = self.eval(id)?;
         let conditional = matches!(self.plan.ops.get(&id), Some(Op::Conditional));
@@ -177,7 +177,7 @@ impl<'a> Evaluator<'a> {
             self.context.charge(cost)?;
         }
         let found = native(&mut self.context, &[target, index])?;
-        // What is absent costs nothing.
+        // Absent values cost nothing.
         if optional && !matches!(found, Value::Optional(None)) {
             self.context.charge(cost)?;
         }
@@ -418,10 +418,11 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Returns true if no operand of this type has an operator, so that cel-go does not ask the value.
+/// Returns true if no operand of this type has an operator, in which case cel-go does not consult
+/// the value.
 fn lacks_operator(value: &Value, operator: &str) -> bool {
     let has = match value {
-        // These refuse what they do not have themselves.
+        // These types reject unknown operators themselves.
         Value::String(_) | Value::Duration(_) | Value::Timestamp(_) => true,
         Value::Int(_) => operator != "!_",
         Value::Uint(_) => !matches!(operator, "!_" | "-_"),

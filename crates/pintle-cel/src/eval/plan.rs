@@ -1,4 +1,4 @@
-//! What is decided before an expression runs: the function of each call, and constants.
+//! Prepares an expression before it runs: the function of each call, and constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The declarations of all functions that Kubernetes 1.36 has.
+//! The declarations of all functions of Kubernetes 1.36.
 //!
 //! The table is text, one overload per line: function, overload, parameters and result. A dot
 //! before the parameters marks a member function, whose first parameter is the target. Capital

@@ -18,7 +18,7 @@ pub fn is_mail_address(text: &str) -> bool {
     addresses == Some(1) && parser.skip_comments().is_some() && parser.rest.is_empty()
 }
 
-/// What is left to read. Methods return `None` for text that is not what they read.
+/// The unread text. Methods return `None` for text that they cannot read.
 struct Parser<'a> {
     rest: &'a str,
 }

@@ -1,4 +1,4 @@
-//! Go's way of reading and writing numbers, strings, durations and mail addresses.
+//! Reads and writes numbers, strings, durations and mail addresses as Go does.
 //!
 //! Messages and formats of Kubernetes are those of Go's standard library. These functions are for
 //! crates that produce or accept the same text.

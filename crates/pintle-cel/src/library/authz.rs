@@ -16,7 +16,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     fn authorize(&self, check: &Checked) -> AccessDecision;
 }
 
-/// A check: who wants to do what.
+/// A check: a subject, a verb and a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// The namespace and name of a service account, if the check is not about the user of the
@@ -24,11 +24,11 @@ pub struct Checked {
     pub service_account: Option<(String, String)>,
     /// The verb, such as `get`.
     pub verb: String,
-    /// What the verb applies to.
+    /// The target of the verb.
     pub access: Access,
 }
 
-/// What a check is about.
+/// The target of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// A path that is not a resource.
@@ -61,9 +61,9 @@ pub struct ResourceAccess {
 pub struct AccessDecision {
     /// Whether access is granted.
     pub allowed: bool,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What went wrong, if something did.
+    /// The error, if the check failed.
     pub error: Option<String>,
 }
 

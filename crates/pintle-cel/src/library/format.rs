@@ -138,7 +138,7 @@ fn label_1035(text: &str) -> Vec<String> {
     too_long(text, 63).into_iter().chain(form).collect()
 }
 
-/// Returns true for what label values and the names of labels consist of.
+/// Returns true for the syntax of label values and of label names.
 fn is_name(text: &str) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -85,7 +85,7 @@ fn char_at(context: &mut Context, args: &[Value]) -> Evaluated {
     let [Value::String(text), Value::Int(index)] = args else {
         return Err(no_such_overload());
     };
-    // Upstream keeps code points in a list; here they are counted.
+    // Upstream stores code points in a list; here they are counted.
     context.work.spend(text.len() / 16)?;
     let at = usize::try_from(*index).ok().and_then(|i| offset(text, i));
     let at = at.ok_or_else(|| out_of_range(*index))?;
@@ -362,7 +362,7 @@ fn special_value(text: &str) -> f64 {
     go::parse_float(text).unwrap_or(f64::NAN)
 }
 
-/// Writes what is not a number as x/text does.
+/// Formats values that are not numbers as x/text does.
 fn not_finite(n: f64) -> Option<&'static str> {
     match n {
         n if n.is_nan() => Some("NaN"),

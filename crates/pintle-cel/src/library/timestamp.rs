@@ -12,7 +12,7 @@ const RANGE: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 ///
 /// The offset is only for display: two timestamps are equal if they are the same instant. (`jiff`'s
 /// type ends a day before the year 9999 does, so that every offset can be applied to it, but
-/// `9999-12-31T23:59:59Z` is how people write "never".)
+/// `9999-12-31T23:59:59Z` is commonly used for "never".)
 #[derive(Debug, Clone, Copy)]
 pub struct Timestamp {
     seconds: i64,

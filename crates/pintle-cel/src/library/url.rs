@@ -238,7 +238,7 @@ fn unescape_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Escapes what a path must not contain. A path that is valid stays as it is.
+/// Escapes characters that a path must not contain. A valid path is unchanged.
 fn escape_path(path: &str) -> String {
     let valid = |c: u8| c.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@/[]%".contains(&c);
     if path.bytes().all(valid) {

@@ -1,9 +1,9 @@
 //! Kubernetes quantities: `1500m`, `2Gi`, `1e3`.
 //!
-//! A quantity has a number and a suffix format, in which sums are shown. Upstream keeps numbers that
-//! fit as an integer times a power of ten and the rest as a decimal of any length, and the difference
-//! is visible: only the former count as integers. Numbers below a billionth are rounded away from
-//! zero, and binary quantities end at the largest integer of 64 bits.
+//! A quantity has a number and a suffix format, in which sums are shown. Upstream stores numbers that
+//! fit as an integer times a power of ten and others as a decimal of any length. The difference is
+//! visible: only the former count as integers. Numbers below a billionth are rounded away from zero,
+//! and binary quantities end at the largest integer of 64 bits.
 
 mod decimal;
 mod display;

@@ -8,13 +8,13 @@ use regex::{Regex, RegexBuilder};
 /// The estimated size of all compiled patterns together, in bytes.
 pub(super) const MAX_TOTAL: usize = 64 * 1024 * 1024;
 
-/// What every compiled pattern takes besides its program, which includes its tables for matching.
+/// The size of a compiled pattern besides its program, including its tables for matching.
 pub(super) const OVERHEAD: usize = 16 * 1024;
 
 /// The size of the tables that a pattern builds while it matches, for each thread that uses it.
 const MAX_TABLES: usize = 512 * 1024;
 
-/// The limit that the compiler itself keeps, in case an estimate is too low.
+/// The limit passed to the compiler, in case an estimate is too low.
 const HARD_LIMIT: usize = 4 * super::MAX_SIZE;
 
 static SHARED: Mutex<Cache> = Mutex::new(Cache::new());

@@ -2,13 +2,13 @@
 
 use super::node::write_char;
 
-/// What a range takes in a compiled pattern, in bytes.
+/// The size of a range in a compiled pattern, in bytes.
 const RANGE: usize = 48;
 
-/// What a range takes if it is outside of ASCII.
+/// The size of a range outside of ASCII.
 const WIDE: usize = 1_500;
 
-/// What the class of a Unicode category or script takes.
+/// The size of the class of a Unicode category or script.
 const NAMED: usize = 45_000;
 
 const SURROGATES: std::ops::RangeInclusive<u32> = 0xd800..=0xdfff;
@@ -93,7 +93,7 @@ impl Class {
         })
     }
 
-    /// Estimates what the class takes in a compiled pattern, in bytes.
+    /// Estimates the size of the class in a compiled pattern, in bytes.
     pub(super) fn size(&self) -> usize {
         let size = |item: &Item| match item {
             Item::Range(_, high) if *high < 0x80 => RANGE,

@@ -13,7 +13,7 @@ const MAX_GO_HEIGHT: usize = 1_000;
 /// What a repetition, alternative or sequence adds to the size, in bytes.
 const STATE: usize = 96;
 
-/// A part of a pattern, with the figures that limits are about.
+/// A part of a pattern, with the figures that limits apply to.
 #[derive(Debug)]
 pub(super) struct Node {
     kind: Kind,

@@ -385,7 +385,7 @@ fn posix_class(text: &str) -> Found<'_, Class> {
     }
 }
 
-/// Parses `\d` and the like, and `\p{name}`.
+/// Parses groups such as `\d`, and `\p{name}`.
 fn class_escape(text: &str) -> Found<'_, Class> {
     let &[b'\\', letter, ..] = text.as_bytes() else {
         return Ok(None);

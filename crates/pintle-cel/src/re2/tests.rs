@@ -262,7 +262,7 @@ fn cache_drops_the_least_recently_used_within_its_bound() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Whatever parses also compiles, so an object never meets a pattern that does not work.
+    /// Every pattern that parses also compiles, so no object is checked against a broken one.
     #[test]
     fn any_valid_pattern_compiles(parts in prop::collection::vec(prop::sample::select(vec![
         "a", "é", "{", "}", "{2}", "{0,3}", "{2,}", "{,1}", "*", "+", "?", "(", ")", "(?:", "(?i)",

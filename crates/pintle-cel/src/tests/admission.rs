@@ -1,4 +1,4 @@
-//! What admission policies use: messages, the types of patches, and `authorizer`.
+//! Features for admission policies: messages, the types of patches, and `authorizer`.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn values_become_json() {
     assert!(patch("{1: 2}").result.unwrap().to_json().is_err());
 }
 
-/// Grants what is asked with the verb `get`, and says what was asked.
+/// Grants checks of the verb `get`, and returns the check as the reason.
 #[derive(Debug)]
 struct Readers;
 

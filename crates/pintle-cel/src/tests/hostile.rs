@@ -1,4 +1,4 @@
-//! Input that tries to use up the stack, memory or time.
+//! Input that tries to exhaust the stack, memory or time.
 
 use proptest::prelude::*;
 
@@ -154,7 +154,7 @@ fn types_cannot_grow_exponentially() {
             "{message}"
         );
     }
-    // What people write is far from the limit.
+    // Realistic expressions are far from the limit.
     let nested = (0..5).fold("1".to_owned(), |inner, i| format!("[{{'k{i}': {inner}}}]"));
     assert!(Env::new().compile(&format!("{nested} == {nested}")).is_ok());
 }

@@ -18,7 +18,7 @@ impl Work {
         Self { left }
     }
 
-    /// Uses up some work. Fails when none is left.
+    /// Deducts some work. Fails when none remains.
     pub(crate) fn spend(&mut self, amount: usize) -> Result<(), EvalError> {
         match self.left.checked_sub(amount as u64) {
             Some(left) => {

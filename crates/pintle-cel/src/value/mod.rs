@@ -72,7 +72,7 @@ pub enum Library {
     Semver(Arc<Semver>),
     /// `kubernetes.NamedFormat`
     Format(&'static Format),
-    /// The types of `authorizer`: who asks, what for, and the answer.
+    /// The types of `authorizer`: the steps of a check, and the decision.
     Authz(Arc<Step>),
 }
 
@@ -87,7 +87,7 @@ pub struct List {
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     pub(crate) entries: BTreeMap<Key, Value>,
-    /// Fields that expressions cannot see, but that count and compare.
+    /// Fields that expressions cannot see, but that count towards size and equality.
     pub(crate) hidden: BTreeMap<String, Json>,
 }
 

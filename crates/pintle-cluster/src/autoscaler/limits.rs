@@ -1,5 +1,4 @@
-//! Keeps a proposal within its bounds: minimum and maximum, how fast it may change, and what was
-//! proposed recently.
+//! Keeps a proposal within bounds: minimum and maximum, the rate of change, and recent proposals.
 
 use std::time::Duration;
 
@@ -12,20 +11,20 @@ use super::replicas::ceil;
 
 /// How long a lower proposal is delayed by default.
 const DOWNSCALE_STABILIZATION: Duration = Duration::from_mins(5);
-/// No window and no period is longer.
+/// The longest window and period.
 const LONGEST_WINDOW: Duration = Duration::from_hours(1);
 
-/// What an autoscaler has proposed and done recently.
+/// The recent proposals and changes of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
     recommendations: Vec<(Timestamp, i32)>,
-    /// How many replicas were added.
+    /// The number of replicas added.
     added: Vec<(Timestamp, i32)>,
     removed: Vec<(Timestamp, i32)>,
 }
 
 impl History {
-    /// Records the size before the first proposal, which must not be undercut at once.
+    /// Records the size before the first proposal, which must not be undercut immediately.
     pub(super) fn start(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));

@@ -11,7 +11,7 @@ use pintle_cel::{Quantity, QuantityError};
 
 use crate::meta;
 
-/// The annotation of a Pod that says what it uses: `cpu=250m memory=100Mi requests=20`.
+/// The annotation with the usage of a Pod: `cpu=250m memory=100Mi requests=20`.
 const USAGE: &str = "pintle.dev/usage";
 /// The annotation of a `HorizontalPodAutoscaler` with its object and external metrics:
 /// `queue-length=30`.
@@ -37,7 +37,7 @@ struct Rule {
     usage: i64,
 }
 
-/// The Pods or containers that a rule is about.
+/// The Pods or containers that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     namespace: Option<String>,
@@ -47,7 +47,7 @@ struct Target {
 }
 
 impl Loads {
-    /// Returns what a Pod or one of its containers uses, in thousandths.
+    /// Returns the usage of a Pod or one of its containers, in thousandths.
     pub(super) fn usage(&self, pod: &Pod, container: Option<&str>, metric: &str) -> Option<i64> {
         let rules = self.0.lock();
         let namespace = pod.metadata.namespace.as_ref();
@@ -108,7 +108,7 @@ pub(super) fn thousandths(amount: &Quantity) -> i64 {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLoad {
-    /// The selector is not one.
+    /// The label selector is invalid.
     #[error(transparent)]
     Selector(#[from] InvalidSelector),
     /// The amount is not a quantity.
@@ -121,7 +121,7 @@ pub enum InvalidLoad {
     },
 }
 
-/// Selects Pods, to say what they use; see [`Cluster::load`](crate::Cluster::load).
+/// Selects Pods, to set their usage; see [`Cluster::load`](crate::Cluster::load).
 #[derive(Clone, Debug)]
 #[must_use = "a selection has no effect until a load is set"]
 pub struct Load {

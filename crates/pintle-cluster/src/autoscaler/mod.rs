@@ -1,8 +1,8 @@
 //! Scales workloads to the load that a test or an annotation sets.
 //!
-//! Every 15 s the loop reads the scale of the target through its
-//! scale subresource, whatever its kind, and [`plan::plan`] compares the metrics with their targets.
-//! What was proposed and done recently is kept in memory, as kube-controller-manager does.
+//! Every 15 s the loop reads the scale of the target through its scale subresource, whatever its
+//! kind, and [`plan::plan`] compares the metrics with their targets. Recent proposals and changes
+//! are kept in memory, as in kube-controller-manager.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -45,10 +45,10 @@ use crate::{
     meta,
 };
 
-/// The time between two looks at the metrics.
+/// The interval between evaluations of the metrics.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// What the loop remembers.
+/// The state of the loop.
 #[derive(Default)]
 struct Memory {
     histories: Mutex<BTreeMap<ObjectKey, History>>,
@@ -60,8 +60,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Returns how long an autoscaler has to wait before it is evaluated again: what it writes itself
-    /// must not shorten its period.
+    /// Returns how long to wait before an autoscaler is evaluated again: its own writes must not
+    /// shorten its period.
     fn wait(&self, key: &ObjectKey, now: Timestamp) -> Option<Duration> {
         let mut evaluated = self.evaluated.lock();
         let since = |last: &Timestamp| Duration::try_from(now.duration_since(*last)).ok();
@@ -194,7 +194,7 @@ async fn reconcile(
     Ok(Action::requeue_after(PERIOD))
 }
 
-/// Writes the status if it has changed, and then tells about a failure.
+/// Writes the status if it has changed, then returns the failure, if any.
 async fn report(
     autoscaler: &HorizontalPodAutoscaler,
     current: Option<i32>,

@@ -35,7 +35,7 @@ pub(super) struct Scale {
     pub(super) selector: String,
 }
 
-/// What a decision depends on.
+/// The inputs of a decision.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scale: &'a Scale,

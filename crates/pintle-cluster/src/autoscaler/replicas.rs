@@ -42,10 +42,10 @@ pub(super) struct Proposal {
 /// Usage by the name of the Pod, in thousandths.
 pub(super) type Samples = BTreeMap<String, i64>;
 
-/// What an average over Pods is compared with.
+/// The target of an average over Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target<'a> {
-    /// A percentage of what the Pods, or this container of each, request.
+    /// A percentage of the requests of the Pods, or of this container of each.
     Utilization {
         percent: i32,
         container: Option<&'a str>,
@@ -54,7 +54,7 @@ pub(super) enum Target<'a> {
     Average(i64),
 }
 
-/// What a proposal from Pods depends on.
+/// The inputs of a proposal from Pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fleet<'a> {
     /// The Pods of the target.
@@ -64,7 +64,7 @@ pub(super) struct Fleet<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Pods by how they count.
+/// Pods, grouped by how they count.
 #[derive(Default)]
 struct Groups {
     ready: usize,
@@ -98,7 +98,7 @@ fn group(fleet: &Fleet<'_>, resource: &str, samples: &mut Samples) -> Groups {
     groups
 }
 
-/// Returns whether the CPU usage of a Pod says nothing yet.
+/// Returns whether the CPU usage of a Pod is not meaningful yet.
 fn is_initializing(pod: &Pod, now: Timestamp) -> bool {
     let status = pod.status.as_ref();
     let start = status.and_then(|status| status.start_time.as_ref());
@@ -117,7 +117,7 @@ fn is_initializing(pod: &Pod, now: Timestamp) -> bool {
 /// Proposes a number of replicas for an average over Pods.
 ///
 /// Pods without a sample count as idle when the load is high, and as busy when it is low; Pods that
-/// are not ready count as idle when the load is high. Neither may turn the direction around.
+/// are not ready count as idle when the load is high. Neither may reverse the direction.
 pub(super) fn from_pods(
     fleet: &Fleet<'_>,
     resource: &str,
@@ -217,7 +217,7 @@ fn ratio(
     Ok((ratio, proposal))
 }
 
-/// Returns what each Pod, or a container of it, requests.
+/// Returns the requests of each Pod, or of a container of it.
 fn requests(
     pods: &[Arc<Pod>],
     container: Option<&str>,

@@ -27,7 +27,7 @@ const DELTA: Duration = Duration::from_millis(100);
 /// The number of missed start times above which a warning is emitted.
 const MANY: i64 = 100;
 
-/// What the planner observes.
+/// The state that the planner observes.
 pub(super) struct Observed<'a> {
     pub(super) cron: &'a CronJob,
     /// The Jobs it controls.

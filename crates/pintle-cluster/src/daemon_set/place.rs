@@ -23,7 +23,7 @@ const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 /// The field of a node that the affinity of a Pod names.
 const NODE_NAME: &str = "metadata.name";
 
-/// What a set wants on a node.
+/// Whether a node runs a Pod of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
     /// Whether a missing Pod is created.

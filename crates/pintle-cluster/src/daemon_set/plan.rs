@@ -1,8 +1,7 @@
 //! Decides which Pods of a DaemonSet to create and delete, and computes its status.
 //!
-//! First, every node gets the Pods it should have. Once nothing is left to do there, a rolling
-//! update replaces Pods of older templates, within its limits. Pure functions of the observed state
-//! and the time.
+//! First, every node gets the Pods it should have. Then a rolling update replaces Pods of older
+//! templates, within its limits. Pure functions of the observed state and the time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,7 +25,7 @@ use crate::{
 /// The maximum number of Pods created, and deleted, in one reconcile.
 const BURST: usize = 250;
 
-/// What the planner observes.
+/// The state that the planner observes.
 pub(super) struct Observed<'a> {
     pub(super) set: &'a DaemonSet,
     pub(super) nodes: &'a [Arc<Node>],
@@ -38,7 +37,7 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What to do.
+/// The steps to take.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// The nodes that get a Pod.
@@ -80,7 +79,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
 /// The Pods of a set by node.
 struct State<'a> {
     observed: &'a Observed<'a>,
-    /// What the set wants on each node, by name.
+    /// Whether each node runs a Pod, by name.
     fits: BTreeMap<&'a str, Fit>,
     /// By the node they are bound to or meant for.
     by_node: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
@@ -116,7 +115,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Makes every node have the Pods it should have.
+    /// Ensures that every node has the Pods it should have.
     fn manage(&self) -> Plan {
         let mut plan = Plan::default();
         for (node, fit) in &self.fits {
@@ -223,7 +222,7 @@ impl<'a> State<'a> {
         for pods in self.by_node.values() {
             match self.pair(pods) {
                 Pair::New(pod) if self.is_available(pod) => {}
-                // Everything but an unavailable new Pod is left to the next reconcile.
+                // The next reconcile handles everything except an unavailable new Pod.
                 Pair::New(_) | Pair::Surplus | Pair::None | Pair::Both(..) => unavailable += 1,
                 Pair::Old(pod) if self.is_available(pod) => candidates.push(pod),
                 Pair::Old(pod) => {

@@ -1,4 +1,4 @@
-//! Scaling: what happens to the sets of a Deployment when its size changes.
+//! Scaling: resizes the sets of a Deployment when its size changes.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 

@@ -1,4 +1,4 @@
-//! The Pods behind a Service: which of them count, under which addresses and ports.
+//! The Pods behind a Service, with their addresses and ports.
 
 use std::net::IpAddr;
 

@@ -98,7 +98,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Admits changes of a Pod that may concern its endpoints.
+/// Admits changes of a Pod that may affect its endpoints.
 fn endpoint_changed() -> Predicate<Pod> {
     let relevant = |pod: &Object<Pod>| {
         let labels: Vec<(String, String)> = pod

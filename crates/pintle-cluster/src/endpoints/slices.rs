@@ -2,7 +2,7 @@
 //!
 //! Endpoints with the same ports and family share slices of up to [`CAPACITY`]. A change rewrites as
 //! few slices as possible: endpoints stay where they are, new ones fill the slices that are written
-//! anyway, and only what is left goes to another or a new slice.
+//! anyway, and only the rest goes to another or a new slice.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
 
 /// The value of [`MANAGED_BY`] on the slices of this loop.
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
-/// The label that names who writes a slice.
+/// The label with the name of the controller that writes a slice.
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The label of Services without an address, and of their endpoints.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -140,7 +140,8 @@ fn plan_family(
         .delete
         .extend(foreign.iter().map(|slice| name(slice)));
 
-    // An empty slice says that the Service has no endpoints, as opposed to none yet.
+    // An empty slice distinguishes a Service without endpoints from one that has not been processed
+    // yet.
     if changes.create.is_empty() && changes.delete.len() == existing.len() {
         let placeholder = new(Vec::new());
         let is_placeholder = |slice: &&Arc<EndpointSlice>| {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{meta, pods::state::is_ready};
 
-/// The label that names who writes Endpoints.
+/// The label with the name of the controller that writes Endpoints.
 pub(super) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on the Endpoints of this loop.
 pub(super) const MANAGER: &str = "endpoint-controller";

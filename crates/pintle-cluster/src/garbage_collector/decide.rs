@@ -1,4 +1,4 @@
-//! What to do about an object whose owners or dependents changed.
+//! Decides what to do with an object whose owners or dependents changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub(crate) enum OwnerState {
     OutOfReach,
 }
 
-/// What to do about a node.
+/// The decision about a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// Nothing until the next event.

@@ -246,7 +246,7 @@ fn announce(job: &Job, sync: &Sync<'_>, condition: &JobCondition, recorder: &Eve
     recorder.event(job, EventType::Warning, reason, message);
 }
 
-/// Creates or deletes Pods. Returns the first error along with what was done.
+/// Creates or deletes Pods. Returns the outcome, with the first error.
 async fn perform(
     job: &Job,
     work: &Work,

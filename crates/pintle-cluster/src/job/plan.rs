@@ -34,7 +34,7 @@ use crate::{
 /// The maximum number of Pods created or deleted in one reconcile.
 const BURST: usize = 500;
 
-/// What a reconcile sees.
+/// The state that a reconcile observes.
 #[derive(Clone, Copy)]
 pub(super) struct Observed<'a> {
     /// A Job that is not finished.

@@ -8,12 +8,12 @@ use k8s_openapi::api::{
 use super::{indexes::Indexes, spec};
 use crate::meta;
 
-/// What the failure of a Pod means for its Job.
+/// The effect of a Pod's failure on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// It counts towards the back-off limits.
     Count,
-    /// It does not.
+    /// It does not count.
     Ignore,
     /// It fails the index of the Pod.
     FailIndex,
@@ -43,7 +43,7 @@ pub(super) fn failure(job: &Job, pod: &Pod) -> Failure {
     Failure::Count
 }
 
-/// Returns what the rule matches in the Pod, in upstream's words.
+/// Returns the part of the Pod that the rule matches, in upstream's words.
 fn cause(rule: &PodFailurePolicyRule, pod: &Pod) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", meta::name(&pod.metadata));

@@ -1,4 +1,4 @@
-//! Builds the Pods of a Job and reads what their metadata says about them.
+//! Builds the Pods of a Job and reads their metadata.
 
 use k8s_openapi::{
     api::{

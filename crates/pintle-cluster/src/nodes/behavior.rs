@@ -1,4 +1,4 @@
-//! What a simulated node does: run, vanish, or report that something is wrong.
+//! The behavior of a simulated node: run, vanish, or report a problem.
 
 use std::{fmt, str::FromStr};
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::meta;
 
-/// What a simulated node does.
+/// The behavior of a simulated node.
 ///
 /// It is set with [`Cluster::node`](crate::Cluster::node), or with the annotation
 /// [`ANNOTATION`](Self::ANNOTATION) of the Node, for example by
@@ -57,7 +57,7 @@ const WORDS: [Word; 5] = [
 impl NodeBehavior {
     /// The annotation of a Node that sets its behavior, `pintle.dev/behavior`.
     ///
-    /// A node with an invalid value is not ready; the condition says what is wrong.
+    /// A node with an invalid value is not ready; the condition contains the error.
     pub const ANNOTATION: &'static str = "pintle.dev/behavior";
 
     /// Returns the behavior of a node that is Ready.

@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// A simulated node; see [`Cluster::node`](crate::Cluster::node).
 ///
-/// What a node does is set immediately and lasts as long as the cluster; it takes precedence over the
+/// A behavior takes effect immediately, lasts as long as the cluster, and takes precedence over the
 /// annotation of the Node. Cordoning and draining are changes of the Node and its Pods, as kubectl
 /// makes them.
 #[derive(Clone)]
@@ -72,8 +72,7 @@ impl NodeHandle {
         self.script(|behavior| behavior.lost = true)
     }
 
-    /// Repairs the node: whatever was wrong with it is not any more. If its Node was deleted, it
-    /// registers again.
+    /// Repairs the node and ends all its problems. If its Node was deleted, it registers again.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl NodeHandle {
         self.script(|behavior| behavior.disk_full = true)
     }
 
-    /// Sets all that the node does.
+    /// Sets the whole behavior of the node.
     ///
     /// # Errors
     ///
@@ -141,7 +140,7 @@ impl NodeHandle {
     /// like `kubectl drain --ignore-daemonsets --force --delete-emptydir-data`.
     ///
     /// An eviction that a disruption budget forbids is tried again every five seconds, for as long as
-    /// it takes. On a lost node no Pod ever goes. Use a timeout where that can happen.
+    /// it takes. The Pods of a lost node never go, so use a timeout where that can happen.
     ///
     /// # Errors
     ///
@@ -149,7 +148,7 @@ impl NodeHandle {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the node stays cordoned, and what was evicted stays evicted.
+    /// Cancel safe: the node stays cordoned, and Pods that were evicted stay evicted.
     pub async fn drain(&self) -> Result<(), kube::Error> {
         self.cordon().await?;
         let pods = Api::<Pod>::all(self.client.clone());

@@ -1,4 +1,4 @@
-//! The simulated machines behind the nodes: what they do, and when they were last heard of.
+//! The simulated machines behind the nodes: their behavior and their last signs of life.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,11 +21,11 @@ pub(crate) struct Machines {
     changed: watch::Sender<()>,
 }
 
-/// What is known of a machine.
+/// The state of a machine.
 #[derive(Debug, Default)]
 struct Machine {
     script: Option<NodeBehavior>,
-    /// It has a Node, which it does not create again once deleted.
+    /// It has registered a Node, and does not register again if that is deleted.
     registered: bool,
     /// When it last renewed its lease.
     renewed: Option<Timestamp>,
@@ -60,7 +60,7 @@ impl Machines {
         change(self.state.lock().entry(name.to_owned()).or_default())
     }
 
-    /// Changes what a machine does. A recovered machine registers its node again.
+    /// Changes the behavior of a machine. A recovered machine registers its node again.
     pub(super) fn script(&self, name: &str, change: impl FnOnce(&mut NodeBehavior)) {
         self.with(name, |machine| {
             let script = machine.script.get_or_insert_default();
@@ -70,12 +70,12 @@ impl Machines {
         self.changed.send_replace(());
     }
 
-    /// Sets what a machine does when the cluster starts.
+    /// Sets the behavior of a machine when the cluster starts.
     pub(crate) fn start_as(&self, name: &str, behavior: NodeBehavior) {
         self.with(name, |machine| machine.script = Some(behavior));
     }
 
-    /// Returns what the machine of a node does: what a script says, or the annotation.
+    /// Returns the behavior of a node's machine: that of a script, or of the annotation.
     pub(super) fn behavior(&self, node: &Node) -> Result<NodeBehavior, InvalidNodeBehavior> {
         let name = meta::name(&node.metadata);
         match self.scripted(name) {

@@ -56,9 +56,9 @@ pub(crate) fn node(template: &NodeTemplate) -> Node {
     }
 }
 
-/// Returns the status that the kubelet of a node reports, or `None` if it already says that.
+/// Returns the status that the kubelet of a node reports, or `None` if the node has it.
 ///
-/// What others wrote stays, such as another amount of a resource.
+/// Changes by other writers are retained, such as another amount of a resource.
 pub(crate) fn report(
     node: &Node,
     template: &NodeTemplate,

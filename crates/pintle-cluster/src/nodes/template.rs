@@ -29,7 +29,7 @@ pub struct NodeTemplate {
     pub(super) allocatable: BTreeMap<String, Quantity>,
 }
 
-/// What a taint does to Pods that do not tolerate it.
+/// The effect of a taint on Pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaintEffect {
     /// They are not scheduled to the node.

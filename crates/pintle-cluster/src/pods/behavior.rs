@@ -1,4 +1,4 @@
-//! What the containers of a simulated Pod do: run, exit, or never start.
+//! The behavior of the containers of a simulated Pod: run, exit, or never start.
 //!
 //! A behavior is a value that the kubelet's [`plan`](super::plan) reads in every step, so it can
 //! change while the Pod runs.
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::meta;
 
-/// What the containers of a simulated Pod do.
+/// The behavior of the containers of a simulated Pod.
 ///
 /// It is set for the Pods that a selector matches with [`Cluster::pods`](crate::Cluster::pods), or
 /// for one Pod with the annotation [`ANNOTATION`](Self::ANNOTATION). The annotation holds a verb and
@@ -32,9 +32,9 @@ use crate::meta;
 /// | `after=5s` | the time that they run before they exit or are evicted; default: the cluster's `pod_ready_after` |
 /// | `unready-after=5s` | for `run`: the time that they run before they are no longer ready |
 ///
-/// What follows an exit is up to the `restartPolicy` of the Pod: it ends as `Succeeded` or `Failed`,
-/// or its containers restart, at first immediately and then with a back-off of 10 s that doubles up
-/// to 5 min.
+/// The `restartPolicy` of the Pod decides what follows an exit: the Pod ends as `Succeeded` or
+/// `Failed`, or its containers restart, at first immediately and then with a back-off of 10 s that
+/// doubles up to 5 min.
 ///
 /// Pods run by default, except those of Jobs: they exit with code 0.
 ///
@@ -100,7 +100,7 @@ impl Behavior {
     /// The annotation of a Pod that sets its behavior, `pintle.dev/behavior`.
     ///
     /// A Pod with an invalid value does not start. Its containers wait with the reason
-    /// `CreateContainerConfigError` and a message that says what is wrong.
+    /// `CreateContainerConfigError` and a message with the error.
     pub const ANNOTATION: &'static str = "pintle.dev/behavior";
 
     /// The annotation of a Pod that sets what its containers log, `pintle.dev/logs`.

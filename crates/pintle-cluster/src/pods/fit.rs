@@ -1,4 +1,4 @@
-//! Which nodes a Pod may run on: node selectors, node affinity, taints and tolerations.
+//! Decides which nodes a Pod may run on: node selectors, node affinity, taints and tolerations.
 //!
 //! Pure functions, shared by the scheduler, the `DaemonSet` loop and the eviction by taints.
 

@@ -1,4 +1,4 @@
-//! What the containers of simulated Pods log.
+//! The logs of simulated containers.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl From<&str> for LogLine {
 }
 
 impl LogLine {
-    /// Sets how long after its start a container logs the line. Default: at once.
+    /// Sets how long after its start a container logs the line. Default: immediately.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         self.after = time;

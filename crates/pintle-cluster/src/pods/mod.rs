@@ -1,7 +1,7 @@
 //! Starts and stops the Pods on simulated nodes.
 //!
 //! The loop acts as the kubelets. It runs no containers; it only writes the status that kubelets would
-//! write. What the containers of a Pod would do is its [`Behavior`].
+//! write. The [`Behavior`] of a Pod decides what its containers would do.
 
 mod behavior;
 pub(crate) mod fit;

@@ -30,7 +30,8 @@ struct Rule {
     what: What,
 }
 
-/// What a script sets. A script for the behavior and one for the logs do not replace each other.
+/// The setting of a script. A script for the behavior and one for the logs do not replace each
+/// other.
 #[derive(Clone, Debug)]
 enum What {
     Behavior(Behavior),
@@ -64,8 +65,8 @@ impl Scripts {
             .unwrap_or_else(|| Behavior::of(pod))
     }
 
-    /// Returns what the containers of a Pod log that ran from one time to another: what the last script
-    /// with logs that matches it says, its annotation, or nothing.
+    /// Returns the logs of containers that ran from one time to another: those of the newest matching
+    /// script with logs, else of the annotation, else none.
     pub(crate) fn logs(&self, request: PodLogRequest<'_>) -> Vec<PodLogLine> {
         let Ok(pod) = serde_json::from_value::<Pod>(request.pod.clone()) else {
             return Vec::new();
@@ -98,8 +99,7 @@ impl Scripts {
     }
 }
 
-/// Selects simulated Pods, to script what their containers do; see
-/// [`Cluster::pods`](crate::Cluster::pods).
+/// Selects simulated Pods, to script their containers; see [`Cluster::pods`](crate::Cluster::pods).
 #[derive(Clone, Debug)]
 #[must_use = "a selection has no effect until a behavior is set"]
 pub struct Pods {

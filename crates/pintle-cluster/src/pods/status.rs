@@ -14,7 +14,7 @@ use k8s_openapi::{
 use super::{behavior::Exit, state};
 use crate::meta;
 
-/// What to report of all containers of a Pod.
+/// The state to report for all containers of a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Containers<'a> {
     /// They are being created.
@@ -36,7 +36,7 @@ pub(super) enum Containers<'a> {
     Stopped(&'a Exit),
 }
 
-/// Where a Pod runs, and since when.
+/// The node of a Pod, and the start time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) host: Ipv4Addr,

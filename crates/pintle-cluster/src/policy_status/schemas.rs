@@ -18,7 +18,7 @@ struct Documents {
 }
 
 impl Schemas {
-    /// Reads what a policy refers to.
+    /// Reads the documents that a policy refers to.
     pub(super) async fn of_policy(client: &Client, policy: &Value) -> Result<Self, kube::Error> {
         let mut versions = BTreeMap::new();
         for version in group_versions(&policy["spec"]) {

@@ -1,13 +1,14 @@
 //! Counts the usage of `ResourceQuota`s.
 //!
 //! Admission in the API server relies on this status: it charges the usage with each object it
-//! admits, and refuses what would exceed the limits. This loop counts what exists whenever something
-//! in the namespace changes, which frees the quota of deleted objects.
+//! admits, and refuses what would exceed the limits. This loop counts the existing objects whenever
+//! something in the namespace changes, which frees the quota of deleted objects.
 //!
 //! It reads the quota and then the objects from the server, not from caches: a cache that has the
 //! charged quota but not yet the object would count too little, and admission would admit too much.
-//! The server charges a quota when nothing but the store is left to do, so what is charged exists a
-//! moment later; a count in between is corrected by the next one. The status is written only if the quota is still the one that was read.
+//! The server charges a quota right before it stores the object, so a charged object exists a
+//! moment later; a count in between is corrected by the next one. The status is written only if the
+//! quota is still the one that was read.
 
 mod plan;
 
@@ -65,8 +66,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Ignores the charges of admission: what exists has not changed yet, and the object that is charged
-/// may be stored only after the count.
+/// Ignores the charges of admission: the existing objects have not changed yet, and the charged
+/// object may be stored only after the count.
 fn spec_changed() -> Predicate<ResourceQuota> {
     Predicate::new(|old, new| {
         let spec = |quota: &Object<ResourceQuota>| quota.get().ok()?.spec.clone();

@@ -1,4 +1,4 @@
-//! What to write to the status of a quota, and when to count.
+//! Computes the status of a quota, and when to count again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

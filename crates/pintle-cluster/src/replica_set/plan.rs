@@ -24,7 +24,7 @@ const BURST: usize = 500;
 /// Pods with a lower cost are deleted first when their set is scaled down.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// What to do to reach the desired number of Pods.
+/// The step towards the desired number of Pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Plan {
     /// Nothing.

@@ -1,4 +1,5 @@
-//! The two kinds that keep a number of Pods: `ReplicaSet`s, and `ReplicationController`s before them.
+//! The two kinds that maintain a number of Pods: `ReplicaSet`s, and their predecessors,
+//! `ReplicationController`s.
 //!
 //! As in kube-controller-manager, a `ReplicationController` is treated as a `ReplicaSet` with another
 //! selector. Its status does not count terminating Pods.
@@ -19,7 +20,7 @@ use pintle::{cache::Selector, controller::Writable};
 
 use crate::meta;
 
-/// A kind that keeps a number of Pods.
+/// A kind that maintains a number of Pods.
 pub(super) trait Replicator:
     Writable + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
 {

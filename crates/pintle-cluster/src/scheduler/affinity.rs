@@ -1,7 +1,8 @@
-//! Pod affinity and anti-affinity: where a Pod may and should be, seen from the Pods that are there.
+//! Pod affinity and anti-affinity: which nodes a Pod may and should run on, given the Pods already
+//! there.
 //!
-//! A required term of the Pod restricts its own nodes; a required anti-affinity term of a Pod that is
-//! there keeps the new one away as well. Preferred terms of both count towards the score.
+//! A required term of the Pod restricts its own nodes; a required anti-affinity term of an existing
+//! Pod keeps the new one away as well. Preferred terms of both count towards the score.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +146,7 @@ pub(super) fn add_keys<'a>(
 /// The number of matching Pods per domain: a topology key and its value.
 type Counts<'a> = BTreeMap<(&'a str, &'a str), i64>;
 
-/// Which domains a Pod may be in.
+/// The domains that a Pod may be in.
 #[derive(Debug, Default)]
 pub(super) struct Filter<'a> {
     terms: Option<&'a Terms>,
@@ -155,7 +156,7 @@ pub(super) struct Filter<'a> {
     attracting: Counts<'a>,
     /// Domains with Pods that match a required anti-affinity term.
     repelled: Counts<'a>,
-    /// The Pod matches its own terms, so that the first of its kind is not stuck.
+    /// The Pod matches its own terms; otherwise the first one of a group could never be scheduled.
     matches_itself: bool,
 }
 

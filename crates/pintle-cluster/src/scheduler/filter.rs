@@ -1,4 +1,5 @@
-//! Which nodes a Pod can run on, and why not on the others, in the order and words of Kubernetes.
+//! Finds the nodes a Pod can run on, and the reasons against the others, in Kubernetes' order and
+//! words.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::{meta::Labels, pods::fit};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reasons: Vec<String>,
-    /// Whether it could if other Pods left.
+    /// Whether it could if other Pods were evicted.
     pub(super) resolvable: bool,
 }
 
@@ -27,7 +28,7 @@ impl Rejection {
     }
 }
 
-/// Checks a Pod against nodes. Holds what depends on all nodes.
+/// Checks a Pod against nodes. Holds the state that depends on all nodes.
 pub(super) struct Filter<'a> {
     pod: &'a PodInfo,
     affinity: affinity::Filter<'a>,
@@ -91,7 +92,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Returns which resources a node has not enough of.
+/// Returns the resources that a node lacks.
 fn resources(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     let of = |amounts: &super::pod::Resources, name: &str| {
         amounts.get(name).copied().unwrap_or_default()

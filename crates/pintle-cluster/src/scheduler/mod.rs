@@ -1,17 +1,17 @@
 //! Schedules Pods to nodes, as kube-scheduler does with its default profile.
 //!
-//! One task takes the pending Pods in order of their priority, decides for each of them where it runs
-//! ([`plan`]), and writes the binding, or the condition that says why it fits nowhere. Decisions are
-//! made one after the other, each with the earlier ones taken into account; writes overlap.
+//! One task takes the pending Pods in order of their priority, decides on a node for each ([`plan`]),
+//! and writes the binding, or the condition with the reason why it fits nowhere. Decisions are made
+//! one after the other, each with the earlier ones taken into account; writes overlap.
 //!
 //! ```text
 //! events of Pods, nodes, namespaces ──► state (world, queue) ──► plan ──► writes ──► outcome ──► state
 //! ```
 //!
-//! A refused Pod is decided on again when something changes that may help it, and written to only if
-//! the answer is another one. Differences from kube-scheduler: of equally good nodes, the one with the
-//! fewest Pods is chosen and then the first by name, not a random one; all nodes are compared, however
-//! many there are; volumes, images, resource claims and Pod groups do not count.
+//! An unschedulable Pod is retried when a change may help it, and written to only if the outcome
+//! differs. Differences from kube-scheduler: of equally good nodes, the one with the fewest Pods is
+//! chosen and then the first by name, not a random one; all nodes are compared, however many there
+//! are; volumes, images, resource claims and Pod groups do not count.
 
 mod affinity;
 mod filter;

@@ -1,4 +1,4 @@
-//! Decides where a Pod runs.
+//! Decides which node a Pod runs on.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
     world::{NodeInfo, View},
 };
 
-/// What to do with a pending Pod.
+/// The decision about a pending Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Decision {
     /// Bind it to this node.
@@ -83,7 +83,7 @@ fn refuse(
     let (message, nomination) = match preempt::plan(pod, view, rejections) {
         Ok(preemption) => (reasons, Nomination::Set(preemption)),
         Err(refused) => {
-            // The first of these is said about every Pod without resource claims.
+            // kube-scheduler reports the first of these for every Pod without resource claims.
             let why = format!(
                 "no new claims to deallocate, preemption: {}",
                 refused.message

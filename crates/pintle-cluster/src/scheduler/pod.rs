@@ -1,4 +1,4 @@
-//! What the scheduler needs to know of a Pod, computed once.
+//! The properties of a Pod that the scheduler needs, computed once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,11 +20,12 @@ use crate::{meta, pods::state};
 /// Amounts by resource, in whole units; of `cpu` in thousandths.
 pub(super) type Resources = BTreeMap<String, i64>;
 
-/// What a container without a request counts as when nodes are compared: a tenth of a CPU and 200 MiB.
+/// The request assumed for a container without one when nodes are compared: a tenth of a CPU and
+/// 200 MiB.
 const DEFAULT_CPU: &str = "100m";
 const DEFAULT_MEMORY: &str = "200Mi";
 
-/// A Pod and what the scheduler computes from it.
+/// A Pod and the properties computed from it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodInfo {
     pub(super) pod: Arc<Pod>,
@@ -86,7 +87,7 @@ impl PodInfo {
         started.map_or(Timestamp::MAX, |Time(at)| *at)
     }
 
-    /// Returns the node that preemption has made room on.
+    /// Returns the node on which preemption has made room.
     pub(super) fn nominated(&self) -> Option<&str> {
         let status = self.pod.status.as_ref()?;
         let node = status.nominated_node_name.as_deref();

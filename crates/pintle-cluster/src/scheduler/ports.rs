@@ -1,4 +1,4 @@
-//! Host ports: two Pods on a node cannot have the same.
+//! Host ports: two Pods on a node cannot use the same one.
 
 use k8s_openapi::api::core::v1::Pod;
 

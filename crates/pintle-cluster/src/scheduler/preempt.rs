@@ -1,8 +1,7 @@
-//! Preemption: which Pods of lower priority have to leave so that a Pod fits.
+//! Preemption: chooses Pods of lower priority to evict so that a Pod fits.
 //!
-//! On each node where that can help, all Pods of lower priority are removed; those that turn out not
-//! to be in the way, the important ones first, are put back. The node is chosen where this hurts
-//! least.
+//! On each node where that can help, all Pods of lower priority are removed; then those that still
+//! fit are put back, the most important first. The node where this does the least harm is chosen.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -16,10 +15,10 @@ use super::{
 };
 use crate::{meta, pods::state};
 
-/// The reason of the condition of a Pod that has to leave.
+/// The reason in the condition of a preempted Pod.
 pub(super) const REASON: &str = "PreemptionByScheduler";
 
-/// What happens to the node in the status of a Pod that preemption has made room on.
+/// The change to a Pod's nominated node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Nomination {
     Keep,
@@ -27,7 +26,7 @@ pub(super) enum Nomination {
     Set(Preemption),
 }
 
-/// The Pods that leave a node.
+/// The Pods to evict from a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preemption {
     pub(super) node: String,
@@ -35,14 +34,14 @@ pub(super) struct Preemption {
     pub(super) victims: Vec<Arc<PodInfo>>,
 }
 
-/// Why no Pods have to leave.
+/// Why no Pods are evicted.
 #[derive(Debug, PartialEq)]
 pub(super) struct Refused {
     pub(super) message: String,
     pub(super) nomination: Nomination,
 }
 
-/// Chooses the Pods that leave for a Pod that fits nowhere, for these reasons.
+/// Chooses the Pods to evict for a Pod that fits nowhere, for these reasons.
 pub(super) fn plan(
     pod: &Arc<PodInfo>,
     view: &View<'_>,
@@ -83,7 +82,8 @@ pub(super) fn plan(
     })
 }
 
-/// Returns why a Pod may not make others leave: it does not want to, or others are leaving for it.
+/// Returns why a Pod may not preempt others: its policy forbids it, or others are already leaving
+/// for it.
 fn ineligible(pod: &PodInfo, view: &View<'_>, rejections: &Rejections) -> Option<&'static str> {
     let spec = pod.pod.spec.as_ref();
     let policy = spec.and_then(|spec| spec.preemption_policy.as_deref());
@@ -92,7 +92,7 @@ fn ineligible(pod: &PodInfo, view: &View<'_>, rejections: &Rejections) -> Option
     }
     let node = view.node(pod.nominated()?)?;
     if rejections.get(node.name()).is_some_and(|it| !it.resolvable) {
-        // Nothing that leaves there can help.
+        // Evicting Pods there cannot help.
         return None;
     }
     let is_leaving = |other: &Arc<PodInfo>| {
@@ -106,17 +106,17 @@ fn ineligible(pod: &PodInfo, view: &View<'_>, rejections: &Rejections) -> Option
     waits.then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// The Pods that have to leave a node.
+/// Candidates for eviction on a node.
 struct Victims {
     /// The most important first.
     pods: Vec<Arc<PodInfo>>,
-    /// How many of them a disruption budget does not allow to leave.
+    /// The number of them whose eviction violates a disruption budget.
     violations: usize,
 }
 
 impl Victims {
-    /// Orders nodes by how much it hurts: violated budgets, the highest priority, the sum of
-    /// priorities, their number, and then by how long the most important ones have run.
+    /// Orders nodes by the harm done: violated budgets, the highest priority, the sum of
+    /// priorities, the number of Pods, and then how long the most important ones have run.
     fn cost(&self) -> impl Ord + use<> {
         let highest = self.pods.first().map(|pod| pod.priority);
         let sum: i64 = self
@@ -174,7 +174,7 @@ fn victims_on(pod: &Arc<PodInfo>, node: &NodeInfo, view: &View<'_>) -> Result<Vi
     Ok(victims)
 }
 
-/// Splits Pods into those whose budgets do not allow all of them to leave, and the others.
+/// Splits Pods into those whose eviction would violate a budget, and the others.
 fn split_by_budgets(
     pods: Vec<Arc<PodInfo>>,
     budgets: &[Arc<PodDisruptionBudget>],

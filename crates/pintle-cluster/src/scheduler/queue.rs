@@ -78,7 +78,7 @@ fn order(pod: &PodInfo) -> Order {
 }
 
 impl Queue {
-    /// Adds a Pod or its new state. A change of what it asks for may help it.
+    /// Adds a Pod or its new state. A change of its requirements may help it.
     pub(super) fn upsert(&mut self, pod: Arc<PodInfo>) {
         let Some(known) = self.pods.get_mut(&pod.uid) else {
             self.ready.insert(order(&pod));

@@ -1,4 +1,4 @@
-//! How well a node that can run a Pod suits it: Kubernetes' default scores, in whole numbers.
+//! Scores the nodes that can run a Pod: Kubernetes' default scores, in whole numbers.
 
 use super::{
     affinity,
@@ -109,7 +109,7 @@ fn balanced(pod: &PodInfo, node: &NodeInfo) -> i64 {
     MAX / 2 + (MAX / 2 + with - without) / 2
 }
 
-/// Returns for CPU and memory what is requested with and without a Pod, and what there is.
+/// Returns the requests with and without a Pod, and the capacity, for CPU and memory.
 fn usages(
     wanted: &Resources,
     held: &Resources,

@@ -1,4 +1,4 @@
-//! Topology spread constraints: how evenly Pods like this one are distributed over domains.
+//! Topology spread constraints: keep the Pods of a group evenly distributed over domains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ struct Constraint {
     honors_taints: bool,
 }
 
-/// Which Pods count.
+/// Selects the Pods that count.
 #[derive(Clone, Debug, PartialEq)]
 enum Counted {
     Selected(Selector),

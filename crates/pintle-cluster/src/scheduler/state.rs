@@ -1,4 +1,4 @@
-//! The state machine of the scheduler: changes of the cluster go in, work comes out.
+//! The state machine of the scheduler, which turns changes of the cluster into writes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{meta, pods::state};
 
-/// What to write for a pending Pod.
+/// The writes for a pending Pod.
 #[derive(Debug)]
 pub(super) enum Work {
     Bind {
@@ -28,7 +28,7 @@ pub(super) enum Work {
         pod: Arc<PodInfo>,
         message: String,
         nomination: Nomination,
-        /// Pods of lower priority that lose the room they were promised.
+        /// Pods of lower priority that lose their nominated node.
         displaced: Vec<Arc<PodInfo>>,
     },
 }
@@ -90,7 +90,8 @@ impl State {
             let nominated = pod.nominated().map(str::to_owned);
             self.queue.upsert(pod.clone());
             if before != nominated {
-                // What this scheduler promised counts from then on, not from when the cache shows it.
+                // Nominations by this scheduler count immediately, not only once the cache shows
+                // them.
                 self.promise(&pod, nominated);
             }
         } else {
@@ -124,8 +125,7 @@ impl State {
         }
     }
 
-    /// Decides on pending Pods until there is something to write, with one of these limits on what may
-    /// be disrupted.
+    /// Decides on pending Pods until there is something to write, within these disruption budgets.
     pub(super) fn next(
         &mut self,
         budgets: &[Arc<PodDisruptionBudget>],
@@ -159,7 +159,7 @@ impl State {
         None
     }
 
-    /// Promises a Pod room. Returns the Pods that lose it.
+    /// Nominates a node for a Pod. Returns the Pods that lose that nomination.
     fn nominate(&mut self, pod: &Arc<PodInfo>, nomination: &Nomination) -> Vec<Arc<PodInfo>> {
         let node = match nomination {
             Nomination::Keep => return Vec::new(),
@@ -196,7 +196,7 @@ impl State {
     }
 }
 
-/// Returns whether the status of a Pod already says this.
+/// Returns whether the Pod already has this status.
 fn is_reported(pod: &PodInfo, message: &str, nomination: &Nomination) -> bool {
     let is_nominated = match nomination {
         Nomination::Keep => true,

@@ -1,8 +1,7 @@
-//! What the scheduler knows of the cluster: nodes, the Pods on them, and the Pods that were promised
-//! room on them.
+//! The scheduler's view of the cluster: nodes, the Pods on them, and the Pods nominated to them.
 //!
 //! A Pod counts on its node from the moment it is assumed there, before the cache shows its binding.
-//! Otherwise Pods created together would all get the same room.
+//! Otherwise Pods created together would all be placed in the same free space.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +23,7 @@ pub(super) struct NodeInfo {
     pub(super) node: Arc<Node>,
     pub(super) allocatable: Resources,
     pub(super) requested: Resources,
-    /// What its Pods request with defaults.
+    /// The requests of its Pods, with defaults.
     pub(super) scored: Resources,
     /// By UID.
     pub(super) pods: BTreeMap<String, Arc<PodInfo>>,
@@ -94,7 +93,7 @@ impl<'a> View<'a> {
         found.ok().map(|index| self.nodes[index])
     }
 
-    /// Returns the Pods that were promised room on a node and that `pod` must not take it from.
+    /// Returns the Pods nominated to a node that `pod` must not displace.
     pub(super) fn nominated_for(
         &self,
         pod: &PodInfo,
@@ -115,12 +114,12 @@ pub(super) struct Nominated {
     pub(super) pod: Arc<PodInfo>,
 }
 
-/// How a change may help Pods that fit nowhere.
+/// The pending Pods that a change may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Not at all.
+    /// None.
     None,
-    /// Those that depend on where other Pods are.
+    /// Those that depend on the nodes of other Pods.
     Neighbours,
     /// All of them.
     Room,
@@ -189,7 +188,7 @@ impl World {
         change
     }
 
-    /// Removes a Pod from its node. Returns whether it was on one.
+    /// Removes a Pod from its node. Returns whether it had one.
     pub(super) fn displace(&mut self, uid: &str) -> bool {
         let Some((node, _)) = self.places.remove(uid) else {
             return false;

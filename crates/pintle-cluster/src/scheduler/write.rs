@@ -1,4 +1,4 @@
-//! Writes what the scheduler decides.
+//! Writes the decisions of the scheduler.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kube::{
@@ -38,7 +38,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Carries out a decision. A failure is logged, and the Pod is decided on again.
+    /// Carries out a decision. A failure is logged and the Pod is retried.
     pub(super) async fn write(&self, work: Work) -> Outcome {
         let key = ObjectKey::of(&*work.pod().pod);
         let written = match &work {
@@ -91,7 +91,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Reports why a Pod fits nowhere, after making room for it if that is the decision.
+    /// Reports why a Pod fits nowhere, after evicting Pods for it if that was decided.
     async fn refuse(
         &self,
         pod: &PodInfo,
@@ -115,7 +115,7 @@ impl Writer {
                 status.nominated_node_name = Some(preemption.node.clone());
             }
         }
-        // First, so that a restarted scheduler knows for whom the others leave.
+        // First, so that a restarted scheduler knows for which Pod the others were evicted.
         if !self.replace_status(pod, status).await? {
             return Ok(false);
         }
@@ -133,8 +133,8 @@ impl Writer {
         }
     }
 
-    /// Deletes the Pods that have to leave. Returns false if one was changed concurrently, so that the
-    /// decision has to be made again.
+    /// Deletes the preempted Pods. Returns false if one was changed concurrently and the decision must
+    /// be repeated.
     async fn preempt(&self, pod: &PodInfo, preemption: &Preemption) -> Result<bool, kube::Error> {
         let mut is_current = true;
         for victim in &preemption.victims {

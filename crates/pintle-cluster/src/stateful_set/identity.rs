@@ -104,8 +104,7 @@ fn set_volumes(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
 }
 
-/// Returns the Pod with its labels restored, or `None` if they are correct. Volumes of an existing
-/// Pod are immutable, so a Pod without its claims is left as it is.
+/// Returns the Pod with its labels restored, or `None` if they are correct.
 ///
 /// Volumes of an existing Pod are immutable, so a Pod without its claims stays as it is until it is
 /// replaced.

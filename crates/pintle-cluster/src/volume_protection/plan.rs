@@ -10,7 +10,7 @@ pub(super) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// Protects a volume until it is no longer bound to a claim.
 pub(super) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// What an object needs.
+/// The change that an object needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! Decides what a claim needs: a volume, a provisioner, or patience.
+//! Decides whether a claim needs a volume, a provisioner, or only time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -55,11 +55,11 @@ impl Note {
 pub(super) enum Step {
     /// It stays unbound until something changes.
     Wait(Option<Note>),
-    /// It has lost its volume for good.
+    /// It has lost its volume permanently.
     Lose(Note),
-    /// Bind it to this volume, or complete a binding that was begun.
+    /// Bind it to this volume, or complete a binding in progress.
     Bind(Arc<PersistentVolume>),
-    /// Write this claim, and tell why.
+    /// Write this claim, and emit an event.
     Update(Box<PersistentVolumeClaim>, Option<Note>),
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Consumer {
     pub(super) node: Option<Arc<Node>>,
 }
 
-/// What a decision about a claim depends on.
+/// The inputs of a decision about a claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     /// In a stable order.
@@ -312,7 +312,7 @@ pub(super) fn status(
     status.phase = Some(phase.to_owned());
     if let Some(volume) = volume.and_then(|volume| volume.spec.as_ref()) {
         status.access_modes.clone_from(&volume.access_modes);
-        // Later, a file system that is smaller than its volume is none of our business.
+        // A file system that is smaller than its volume is not checked later.
         if enters {
             status.capacity.clone_from(&volume.capacity);
             let attributes = &volume.volume_attributes_class_name;

@@ -16,7 +16,7 @@ use crate::{meta, pods::fit};
 /// The annotation that named the class of a claim or volume before the field existed.
 const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// Returns the class of a claim: `None` if it names none, and an empty one if it wants none.
+/// Returns the class of a claim: `None` if unset, and empty if it requests no class.
 pub(crate) fn claim_class(claim: &PersistentVolumeClaim) -> Option<&str> {
     let spec = claim.spec.as_ref();
     meta::annotation(&claim.metadata, LEGACY_CLASS)
@@ -44,7 +44,7 @@ pub(super) fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeCla
     })
 }
 
-/// Parses the size of a claim or a volume. One without a size has none.
+/// Parses the size of a claim or a volume. A missing size is zero.
 pub(crate) fn size(quantities: Option<&BTreeMap<String, Text>>) -> Quantity {
     let text = quantities.and_then(|quantities| quantities.get("storage"));
     text.and_then(|text| text.0.parse().ok())
@@ -131,7 +131,7 @@ pub(super) fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
     Some(problem.to_owned())
 }
 
-/// Which volumes may be bound.
+/// The volumes that may be bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice<'a> {
     /// Any.

@@ -1,9 +1,9 @@
 //! Binds claims to volumes.
 //!
-//! A claim gets a volume that exists, or names the provisioner that should create one; the loop
-//! [`provisioner`](crate::provisioner) plays that part. A binding consists of four writes, in this
-//! order: the volume, its status, the claim, its status. Each is skipped if it has been made, so that
-//! a binding that was interrupted is completed later.
+//! A claim gets an existing volume, or names the provisioner that should create one, such as the loop
+//! [`provisioner`](crate::provisioner). A binding consists of four writes, in this order: the volume,
+//! its status, the claim, its status. Writes that have been made are skipped, so that an interrupted
+//! binding is completed later.
 
 pub(crate) mod claim;
 pub(crate) mod matching;
@@ -36,7 +36,7 @@ use crate::{
 /// How long a claim waits after another client has changed its volume.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The last event about each claim, so that none is repeated while nothing changes.
+/// The last event about each claim, so that events are not repeated while nothing changes.
 type Said = Arc<Mutex<BTreeMap<ObjectKey, Note>>>;
 
 /// Runs the loop until `stop` is cancelled.
@@ -179,7 +179,7 @@ async fn reconcile_claim(
     Ok(Action::await_change())
 }
 
-/// Reads what the decision about a claim depends on: little, if the claim names its volume.
+/// Reads the inputs of the decision about a claim: few, if the claim names its volume.
 fn world(
     claim: &PersistentVolumeClaim,
     key: &ObjectKey,

@@ -1,4 +1,4 @@
-//! Decides what a volume needs, depending on the claim it refers to.
+//! Decides the next step for a volume, depending on the claim it refers to.
 
 use k8s_openapi::api::core::v1::{
     ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeStatus,
@@ -61,7 +61,7 @@ pub(super) fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeCla
     Step::Unbind(Box::new(unbound(volume)), None)
 }
 
-/// Returns whether the claim of a volume has to be looked up on the server, because the volume is
+/// Returns whether the claim of a volume must be looked up on the server, because the volume is
 /// about to be released.
 pub(super) fn needs_confirmation(
     volume: &PersistentVolume,
@@ -77,7 +77,7 @@ pub(super) fn needs_confirmation(
         && !matches!(current_phase(volume), "Released" | "Failed")
 }
 
-/// Handles a volume whose claim is gone, as its reclaim policy says.
+/// Handles a volume whose claim is gone, according to its reclaim policy.
 fn release(volume: &PersistentVolume) -> Step {
     if !matches!(current_phase(volume), "Released" | "Failed") {
         return Step::Phase("Released", None);

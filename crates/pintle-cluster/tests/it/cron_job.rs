@@ -115,7 +115,7 @@ async fn concurrency_policy_decides_about_running_jobs() {
         assert_eq!(minutes(&kubectl).await, expected, "{policy}");
         let status = kubectl.get::<CronJob>("tick").await.status.unwrap();
         assert_eq!(status.active.unwrap().len(), expected.len(), "{policy}");
-        // The Job that could not start does when the other one ends.
+        // The postponed Job starts when the other one ends.
         cluster.pods().exit(0).unwrap();
         sleep(Duration::from_secs(30)).await;
         if policy == "Forbid" {

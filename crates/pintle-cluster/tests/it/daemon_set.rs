@@ -272,7 +272,7 @@ async fn failed_pods_are_replaced_with_back_off() {
         .await;
         delays.push(start.elapsed().as_secs());
     }
-    // At once, then 1, 2 and 4 s after the deletion before.
+    // Immediately, then 1, 2 and 4 s after the previous deletion.
     assert_eq!(delays[0], 0);
     assert!(delays.is_sorted() && delays[3] >= 3, "{delays:?}");
     let failures = events(&kubectl).await;

@@ -36,7 +36,7 @@ fn config_map(name: &str) -> ConfigMap {
 async fn deleted_objects_free_their_quota() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     let kubectl = kubectl.in_namespace("kube-node-lease");
-    // kube-root-ca.crt counts, too.
+    // kube-root-ca.crt counts as well.
     quota(&kubectl, &json!({ "configmaps": "2" })).await;
     used(&kubectl, &json!({ "configmaps": "1" })).await;
     let maps = kubectl.api::<ConfigMap>();

@@ -31,8 +31,8 @@ fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
         .loops(storage | pods | Loops::ENDPOINTS)
 }
 
-/// What exists in the end: the phases of the claim and of each volume, the endpoints of each slice,
-/// and the addresses.
+/// The final state: the phases of the claim and of each volume, the endpoints of each slice, and
+/// the addresses.
 type EndState = (String, Vec<String>, Vec<usize>, usize);
 
 async fn end_state(kubectl: &Kubectl) -> Option<EndState> {

@@ -1,4 +1,4 @@
-//! What a test sees of the scheduler: where Pods run, why they do not, and who leaves for them.
+//! The scheduler as clients see it: placement, unschedulable Pods, and preemption.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -141,7 +141,7 @@ async fn important_pod_takes_the_place_of_a_less_important_one() {
         .find(|it| it.type_ == "DisruptionTarget")
         .unwrap();
     assert_eq!(target.reason.as_deref(), Some("PreemptionByScheduler"));
-    // A less important Pod does not take the room meanwhile.
+    // A less important Pod does not use the freed resources in the meantime.
     kubectl.create::<Pod>(pod("late-1", "1", &json!({}))).await;
 
     assert_eq!(node_of(&kubectl, "db-1").await, "b");
@@ -156,7 +156,7 @@ async fn important_pod_takes_the_place_of_a_less_important_one() {
     );
     assert!(is_ready(&kubectl.get::<Pod>("web-1").await));
 
-    // One that never preempts waits.
+    // A Pod that never preempts waits.
     let class =
         json!({ "metadata": { "name": "polite" }, "value": 2000, "preemptionPolicy": "Never" });
     let classes = Api::<PriorityClass>::all(cluster.client());
@@ -196,7 +196,7 @@ async fn replicas_spread_and_keep_apart() {
     let why = refusal(&kubectl, "web-4").await;
     let expected = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.";
     assert!(why.starts_with(expected), "{why}");
-    // A changed label of another Pod makes room.
+    // A changed label of another Pod allows it.
     let relabel = json!({ "metadata": { "labels": { "app": "other" } } });
     kubectl.patch::<Pod>("web-2", relabel).await;
     let freed = node_of(&kubectl, "web-2").await;

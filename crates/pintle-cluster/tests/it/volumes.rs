@@ -1,4 +1,4 @@
-//! Binding of claims to volumes, and what becomes of a volume afterwards.
+//! Binding of claims to volumes, and reclaiming volumes afterwards.
 
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ async fn static_volume_is_bound_released_and_retained() {
         .delete::<PersistentVolumeClaim>("data", &params)
         .await;
     until_volume(&kubectl, "disk", "Released").await;
-    // A claim of the same name does not get the data of the former.
+    // A claim of the same name does not get the data of the previous one.
     kubectl.create::<PersistentVolumeClaim>(without_class).await;
     let bound = until_claim(&kubectl, "data", "Bound").await;
     assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some("large"));

@@ -45,7 +45,7 @@ use crate::{
     trace::{self, Abort},
 };
 
-/// How late the request of a crashed process arrives.
+/// The delay of a request of a crashed process.
 const LATE: Duration = Duration::from_secs(30);
 /// How long a process is cut off: longer than a Lease lasts.
 pub(crate) const PAUSE: Duration = Duration::from_secs(20);
@@ -177,7 +177,7 @@ impl Gateway {
         }
         let response = if call.fault == Some(Fault::Paused) {
             self.session.pause(&self.hub);
-            // The request is on its way, so it arrives even if the process gives up waiting.
+            // The request is in flight, so it arrives even if the process stops waiting.
             let (hub, (answer, answered)) = (Arc::clone(&self.hub), oneshot::channel());
             tokio::spawn(async move {
                 sleep(PAUSE).await;

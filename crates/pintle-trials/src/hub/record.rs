@@ -26,7 +26,7 @@ use crate::{
 pub(super) struct Armed {
     pub(super) fault: Fault,
     pub(super) point: Point,
-    /// How many more times it is injected.
+    /// The number of injections left.
     pub(super) left: u32,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Record {
     pub(super) desired: BTreeMap<String, Desired>,
     /// The number of the last action of users on each object, by path.
     pub(super) actions: BTreeMap<String, u64>,
-    /// How many changes the competing writer has made.
+    /// The number of changes by the competing writer.
     pub(super) rivals: u32,
     /// While the server lags: the revision from which it answers lists of any version, and until
     /// when.

@@ -23,7 +23,7 @@ pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
         .flat_map(|request| request.commits.iter().map(move |commit| (commit, request)))
         .collect();
     all.sort_by_key(|(commit, _)| commit.revision);
-    // By Lease: who holds it, and under which identity each process held it.
+    // By Lease: the holder, and the identity under which each process held it.
     let mut holders: BTreeMap<String, String> = BTreeMap::new();
     let mut identities: BTreeMap<(String, u32), String> = BTreeMap::new();
     for (commit, request) in all {

@@ -48,7 +48,7 @@ pub enum Oracle {
     NoLostUpdate,
     /// Requests are not repeated in a tight loop.
     NoHotLoop,
-    /// The process does not exit again and again.
+    /// The process does not exit repeatedly.
     NoCrashLoop,
     /// No task panics.
     NoPanic,
@@ -103,7 +103,7 @@ pub struct Violation {
     pub oracle: Oracle,
     /// The step after which it was found, if there is one.
     pub step: Option<usize>,
-    /// What is wrong, in one line.
+    /// The violation, in one line.
     pub text: String,
     /// How the state differs from the reference.
     pub differences: Vec<Difference>,

@@ -75,7 +75,7 @@ fn interleave(mut families: Vec<std::vec::IntoIter<Plan>>) -> Vec<Plan> {
     }
 }
 
-/// Returns about `most` of the plans, some of every family at every pace. Keeps their order.
+/// Returns about `most` of the plans, some of every family at every pace, in their order.
 pub(crate) fn sample(plans: Vec<Plan>, most: usize) -> Vec<Plan> {
     let mut sizes: BTreeMap<(Pace, String), usize> = BTreeMap::new();
     let group = |plan: &Plan| (plan.pace, plan.family());

@@ -90,7 +90,7 @@ impl Fault {
         matches!(self, Self::DriftDelete | Self::DriftEdit | Self::DriftHeld)
     }
 
-    /// Returns whether two processes act at the same time, or one after its end.
+    /// Returns whether two processes act at the same time, or one acts after its end.
     pub(crate) fn overlaps(self) -> bool {
         matches!(self, Self::Overlap | Self::LateWrite | Self::Paused)
     }

@@ -6,8 +6,8 @@
 //! The clock is paused, so tokio advances it only when no task can run. The cluster is idle once
 //! nothing was committed for a while and no fault is in progress. In the reference, "a while" is
 //! longer than any timer that a controller is likely to have. Under faults it is short at first,
-//! because there is nothing to wait for if the state already equals the reference. Only if it
-//! differs does the run wait longer, up to the time within which the controller has to converge.
+//! because a state that already equals the reference needs no waiting. Only if it differs does the
+//! run wait longer, up to the time within which the controller has to converge.
 
 mod defaults;
 pub(crate) mod interference;
@@ -49,7 +49,7 @@ const LAST_IDLE: Duration = Duration::from_secs(40);
 const GAP: Duration = Duration::from_millis(7);
 /// How long the idle reference is observed at the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many requests of an idle controller are enough.
+/// The number of requests of an idle controller after which it is not observed further.
 const IDLE_REQUESTS: usize = 2000;
 /// How long the cluster may take to become idle, not counting the idle time itself.
 const IDLE_DEADLINE: Duration = Duration::from_secs(20 * 60);
@@ -122,7 +122,7 @@ impl Expected {
     }
 }
 
-/// How thorough a run is.
+/// How thoroughly a run is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// Waits for a long idle time after every step.

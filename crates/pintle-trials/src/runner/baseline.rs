@@ -30,14 +30,14 @@ pub(crate) struct Baseline {
     rapid_expected: Expected,
     removals: BTreeMap<String, usize>,
     owned: Vec<String>,
-    /// The most requests that a story of this length may take in a minute.
+    /// The maximum number of requests per minute in a story of this length.
     limit: usize,
     pub(crate) deterministic: bool,
 }
 
-/// The most requests in a virtual minute without a story.
+/// The maximum number of requests in a virtual minute without a story.
 const LIMIT: usize = 600;
-/// What each step adds to that.
+/// The number that each step adds.
 const LIMIT_PER_STEP: usize = 200;
 
 impl Check {

@@ -1,4 +1,4 @@
-//! Derives from runs without faults what scenarios are judged by: the states to reach and the
+//! Derives the expectations of scenarios from runs without faults: the states to reach and the
 //! objects to restore.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -59,7 +59,7 @@ pub(super) fn expected_of(trace: &Trace) -> Expected {
     expected
 }
 
-/// Returns a patch that sets fields back to what they were, except for status and metadata.
+/// Returns a patch that restores earlier values of fields, except for status and metadata.
 fn edit(now: &Value, then: &Value) -> Option<Value> {
     let mut patch = serde_json::Map::new();
     for (name, value) in now.as_object()? {

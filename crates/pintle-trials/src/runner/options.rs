@@ -20,7 +20,7 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// How many random combinations to try. `None`: as many as the budget allows.
     pub(crate) seeds: Option<usize>,
-    /// At most how many single faults to try, unless a budget is set explicitly.
+    /// The maximum number of single faults to try, unless a budget is set explicitly.
     pub(crate) sample: Option<usize>,
     pub(crate) pairs: bool,
     pub(crate) terminal_errors: bool,

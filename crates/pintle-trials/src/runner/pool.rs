@@ -123,7 +123,7 @@ impl<'a> Pool<'a> {
         let (trace, found) = self.baseline.judge(self.check, plan);
         let mut violation = found.into_iter().next();
         if violation.is_some() && !self.baseline.deterministic {
-            // A single failure of a nondeterministic controller proves little.
+            // A single failure of a nondeterministic controller is not conclusive.
             let again = (0..2).filter(|_| !self.baseline.judge(self.check, plan).1.is_empty());
             if again.count() == 0 {
                 violation = None;

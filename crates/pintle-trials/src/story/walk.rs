@@ -3,16 +3,16 @@
 //! The story creates the object, changes its properties one at a time, resets all of them at once,
 //! deletes the object and creates it again. Integers go up and down, booleans flip, enums take
 //! another value, maps and labels gain a key, optional properties appear. Resetting the object
-//! removes what was added, which is where controllers tend to leave children behind. Values that
-//! the API server refuses are skipped.
+//! removes the additions, where controllers tend to leave children behind. Values that the API
+//! server refuses are skipped.
 
 use serde_json::{Map, Value};
 
 use super::{Desired, Step};
 
-/// The most properties that are changed.
+/// The maximum number of changed properties.
 const CHANGES: usize = 5;
-/// How deep properties are changed.
+/// The maximum depth of changed properties.
 const DEPTH: usize = 3;
 
 /// A change of one property.

@@ -1,4 +1,4 @@
-//! Faults that need a certain kind of controller, or have to be enabled.
+//! Faults that apply to certain controllers, or must be enabled.
 
 use std::{
     sync::{

@@ -17,7 +17,7 @@ pub(super) const TIMER: Cause = Cause::new(Cause::FIRST_FREE + 2);
 /// Returns whether a key runs for a reason that no watch reports, so other replicas may not know
 /// about it.
 pub(super) fn is_external(cause: Cause) -> bool {
-    // Keys that the program itself adds to the queue count as external, too.
+    // Keys that the program itself adds to the queue also count as external.
     cause == WOKEN || cause == Cause::ADDED
 }
 

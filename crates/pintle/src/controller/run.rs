@@ -96,7 +96,7 @@ pub struct Stopped {
     pub delayed: usize,
 }
 
-/// The event that made a controller stop.
+/// Why a controller stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {

@@ -1,4 +1,4 @@
-//! What makes a controller reconcile: owned and watched kinds, streams of keys, timers.
+//! The triggers of a controller: owned and watched kinds, streams of keys, timers.
 
 use std::{sync::Arc, time::Duration};
 

@@ -56,7 +56,7 @@ impl fmt::Display for NotSynced {
 
 /// The health of one informer of a factory.
 pub(crate) struct Health {
-    /// What it follows: `pods at cluster scope`.
+    /// The followed objects: `pods at cluster scope`.
     pub(crate) informer: String,
     pub(crate) state: State,
 }

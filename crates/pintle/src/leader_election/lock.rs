@@ -21,7 +21,7 @@ use crate::clock;
 /// How long the API server may keep one watch of a candidate open.
 const WATCH_SECONDS: u32 = 290;
 
-/// What a candidate and its terms have in common.
+/// The state that a candidate shares with its terms.
 pub(super) struct Shared {
     pub(super) settings: LeaderElection,
     pub(super) identity: String,

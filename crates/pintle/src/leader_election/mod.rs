@@ -160,7 +160,7 @@ pub enum InvalidElection {
     RetryPeriod,
 }
 
-/// By how much waits between attempts vary, as in client-go.
+/// The jitter of waits between attempts, as in client-go.
 const JITTER: f64 = 1.2;
 
 impl LeaderElection {

@@ -60,7 +60,7 @@ pub(super) enum Election {
     None,
 }
 
-/// What happens when a component fails.
+/// How the manager handles a component that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFailure {
     /// The manager stops.

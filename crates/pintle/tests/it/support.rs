@@ -45,7 +45,7 @@ pub(crate) fn config_map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(json).unwrap()
 }
 
-/// Creates an object and returns what was stored.
+/// Creates an object and returns it as stored.
 pub(crate) async fn create<K: Stored>(api: &Api<K>, object: &K) -> K {
     api.create(&PostParams::default(), object).await.unwrap()
 }
@@ -178,7 +178,7 @@ pub(crate) fn slow_watches(server: &ApiServer, resource: &'static str, delay: Du
     Client::new(slow, "default")
 }
 
-/// What this thread logs, from `capture` until the guard is dropped.
+/// The log of this thread, from `capture` until the guard is dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -43,7 +43,7 @@ fn heartbeat(side: &Side) -> Heartbeat {
                     "lastHeartbeatTime": time, "lastTransitionTime": "2026-01-01T00:00:00Z",
                 });
                 let status = Patch::Merge(json!({ "status": { "conditions": [ready] } }));
-                // The node may not be there any more.
+                // The node may be gone.
                 let name = format!("{pool}-{node}");
                 let _ = nodes
                     .patch_status(&name, &PatchParams::default(), &status)

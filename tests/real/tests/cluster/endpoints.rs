@@ -62,8 +62,8 @@ async fn delete_pod(side: &Side, name: &str) {
     side.api::<Pod>().delete(name, &at_once).await.unwrap();
 }
 
-/// Sorts lists whose order is up to the server, and removes what is empty and the time of the change
-/// that caused a write, which Pintle does not record.
+/// Sorts lists whose order the server chooses. Removes empty values, and the time of the change that
+/// caused a write, which Pintle does not record.
 fn normalized(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -213,7 +213,7 @@ async fn headless_and_foreign_endpoints_are_listed() {
     })
     .await;
     compare(&pair, "not mirrored").await;
-    // Unlike upstream, the endpoints of a Pod whose node is gone are removed at once.
+    // Unlike upstream, the endpoints of a Pod whose node is gone are removed immediately.
     pair.both(async |side| delete_node(side).await).await;
     pair.stop().await;
 }

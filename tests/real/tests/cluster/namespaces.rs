@@ -1,4 +1,4 @@
-//! What a namespace contains, and how it ends.
+//! The initial contents of a namespace, and its deletion.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,

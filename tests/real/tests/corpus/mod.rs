@@ -41,7 +41,7 @@ const PER_MODULE: usize = 30;
 /// The minimum number of CRDs in the corpus.
 const FEWEST: usize = 500;
 
-/// What has been compared.
+/// The comparisons made so far.
 #[derive(Default)]
 struct Figures {
     crds: usize,

@@ -128,7 +128,8 @@ impl Answer {
         self
     }
 
-    /// Returns what must be equal. kube-apiserver reports the problems of an object in random order.
+    /// Returns the parts that must be equal. kube-apiserver reports the problems of an object in
+    /// random order.
     pub(super) fn compared(&self) -> Value {
         let mut body = self.body.clone();
         if let Some(metadata) = body.get_mut("metadata") {

@@ -328,7 +328,7 @@ fn corpus_covers_the_guarantees() {
         .keys()
         .filter(|line| !required.contains(line))
         .collect();
-    // Printed for passing tests, too.
+    // Printed even if the test passes.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!(

@@ -32,7 +32,7 @@ pub(super) struct History {
     pub(super) writes: Vec<Write>,
 }
 
-/// What an event of the audit log says.
+/// The relevant contents of an audit event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {

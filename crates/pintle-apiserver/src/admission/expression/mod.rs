@@ -1,8 +1,8 @@
 //! CEL expressions of admission: match conditions of webhooks, and everything in policies.
 //!
 //! [`Compiler`] declares the variables and compiles an expression to an [`Expression`]. [`Scope`]
-//! holds the values for one request and evaluates expressions under a budget. This is the only
-//! place of admission that knows the CEL engine.
+//! holds the values for one request and evaluates expressions under a budget. Nothing else in
+//! admission depends on the CEL engine.
 
 mod authorizer;
 mod scope;
@@ -29,7 +29,7 @@ pub(crate) struct Expression {
     pub(crate) program: Result<Program, String>,
 }
 
-/// Variables that only some expressions have.
+/// Variables that exist only in some expressions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Optional {
     pub(crate) params: bool,

@@ -131,7 +131,7 @@ impl Scope {
         self
     }
 
-    /// Returns what is left of the budget.
+    /// Returns the remaining budget.
     pub(crate) fn left(&self) -> u64 {
         self.budget
     }
@@ -183,10 +183,10 @@ struct Variables {
     composed: Composed,
     values: Vec<(&'static str, Cel)>,
     known: Mutex<BTreeMap<Arc<str>, Result<Cel, EvalError>>>,
-    /// What evaluating them cost since it was last read.
+    /// The cost of evaluating variables since it was last read.
     cost: AtomicU64,
-    /// What they may cost. Once it is spent, no further variable is evaluated: the budget of the
-    /// scope is exhausted.
+    /// The maximum cost of variables. Once it is spent, no further variable is evaluated: the
+    /// budget of the scope is exhausted.
     limit: AtomicU64,
     /// The current depth of variables that are being evaluated because another one refers to them.
     depth: AtomicUsize,

@@ -96,7 +96,7 @@ fn set(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Merges two lists of tolerations. Of those where one covers the other, only that one is kept.
+/// Merges two lists of tolerations. A toleration that another one covers is dropped.
 fn merged(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
     all.extend_from_slice(more);
     let mut merged: Vec<Value> = Vec::new();

@@ -206,7 +206,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Returns the secrets in a container's environment, with what refers to each.
+/// Returns the secrets that a container's environment refers to, each with its reference.
 fn container_secrets(container: &Value) -> impl Iterator<Item = (String, &str)> {
     let variables = list(&container["env"]).filter_map(|variable| {
         let secret = variable["valueFrom"]["secretKeyRef"].as_object()?;

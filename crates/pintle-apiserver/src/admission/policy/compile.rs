@@ -1,4 +1,4 @@
-//! Policies and bindings, compiled from what is stored.
+//! Compiles stored policies and bindings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::admission::expression::{Compiler, Expression, Optional};
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,
-    /// What it was compiled from.
+    /// The spec it was compiled from.
     pub(super) spec: Value,
     pub(super) ignores_failures: bool,
     /// The error is reported for every write.
@@ -33,7 +33,7 @@ pub(super) struct Validation {
     pub(super) expression: Expression,
     pub(super) message: String,
     pub(super) message_expression: Option<Expression>,
-    /// Empty if the policy does not say.
+    /// Empty if the policy sets none.
     pub(super) reason: String,
 }
 

@@ -124,7 +124,7 @@ struct Bound {
     bindings: Vec<Arc<Binding>>,
 }
 
-/// What is stored, by name.
+/// Stored policies and bindings, by name.
 #[derive(Debug, Default)]
 struct Sources {
     policies: BTreeMap<String, Arc<Policy>>,

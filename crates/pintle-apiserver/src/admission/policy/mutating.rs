@@ -157,7 +157,7 @@ async fn select<'a>(
         let found = match matched {
             Ok(false) => continue,
             Ok(true) => {
-                // If the version cannot be converted to, the policy is at fault, not its binding.
+                // A failed conversion counts as an error of the policy, not of its binding.
                 let invocation = Invocation {
                     resource: Arc::clone(&resource),
                 };

@@ -46,7 +46,7 @@ impl Param {
     }
 }
 
-/// Returns the resource of a policy's parameters. An error is the policy's fault.
+/// Returns the resource of a policy's parameters. An error counts as one of the policy.
 pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource>>, String> {
     let Some((of, kind)) = &policy.param_kind else {
         return Ok(None);
@@ -61,7 +61,8 @@ pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource
     })
 }
 
-/// Returns the parameters for which a binding applies its policy. An error is the binding's fault.
+/// Returns the parameters for which a binding applies its policy. An error counts as one of the
+/// binding.
 pub(super) async fn collect(
     api: &Api,
     resource: Option<&Arc<Resource>>,

@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// Returns an object in the version that a webhook wants to see; null if there is none.
+/// Returns an object in the version that a webhook expects; null if there is none.
 pub(in crate::admission) async fn shown(
     api: &Api,
     request: &Request<'_>,

@@ -34,7 +34,7 @@ pub(crate) struct Hook {
     pub(super) review_version: &'static str,
     /// The error is reported by each call.
     pub(super) client: Result<ClientConfig, String>,
-    /// Bounds what the webhook uses at a time.
+    /// Limits concurrent calls and the size of their responses.
     pub(super) limits: Arc<Limits>,
 }
 

@@ -17,14 +17,14 @@ use crate::{
     registry::Resource,
 };
 
-/// A call that has to be made.
+/// A call to make.
 #[derive(Debug)]
 pub(in crate::admission) struct Invocation {
     /// The resource of the request, or the equivalent one that a rule names.
     pub(in crate::admission) resource: Arc<Resource>,
 }
 
-/// Returns how to call a webhook, or `None` if it does not want the write.
+/// Returns how to call a webhook, or `None` if it does not match the write.
 pub(super) async fn invocation(
     api: &Api,
     hook: &Hook,

@@ -1,8 +1,8 @@
 //! Admission webhooks: the plugins `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
 //!
 //! [`Hooks`] holds the compiled webhooks of all configurations, and those in this process, in the
-//! order in which they are called. It changes only when a configuration does; a write that no
-//! webhook wants only loads a flag.
+//! order in which they are called. It changes only when a configuration does; while there are no
+//! webhooks, a write only loads a flag.
 //!
 //! ```text
 //! write ─► match: rules, selectors, conditions ─► review ─► call ─► verify ─► patch or verdict

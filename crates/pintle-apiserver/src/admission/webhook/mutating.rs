@@ -21,13 +21,13 @@ const NAME: &str = "MutatingAdmissionWebhook";
 
 /// Calls mutating webhooks, one after the other.
 ///
-/// If a webhook changes the object, the chain runs once more and calls the earlier webhooks again
-/// that asked for it with `reinvocationPolicy: IfNeeded`. A webhook is never called for the first
-/// time in the second round.
+/// If a webhook changes the object, the chain runs once more and calls earlier webhooks with
+/// `reinvocationPolicy: IfNeeded` again. A webhook is never called for the first time in the second
+/// round.
 #[derive(Debug)]
 pub(crate) struct MutatingWebhooks;
 
-/// What a plugin remembers between the two rounds.
+/// State that a plugin keeps between the two rounds.
 #[derive(Debug, Default)]
 pub(in crate::admission) struct Rounds {
     /// The object after the last webhook or policy.
@@ -39,7 +39,7 @@ pub(in crate::admission) struct Rounds {
 }
 
 impl Rounds {
-    /// The object changed: those that have seen it and want to know are called again.
+    /// The object changed: webhooks that have seen it and ask for reinvocation are called again.
     pub(in crate::admission) fn object_changed(&mut self) {
         self.again.append(&mut self.invoked);
     }

@@ -78,7 +78,7 @@ fn pruned(resource: &Resource, tree: &mut Tree) -> Result<(), ApiError> {
         ..WriteOptions::default()
     };
     prune(resource, tree, Source::CLEAN, &options).map_err(|error| {
-        // The decoder's own words, without the request it usually decodes.
+        // Keep only the decoder's reason: its prefix is about request bodies.
         let message = error.message();
         let why = message.split_once(" cannot be handled as a ");
         let why = why.and_then(|(_, rest)| rest.split_once(": "));

@@ -1,4 +1,4 @@
-//! The types of what a webhook returns.
+//! Checks the types in the response of a webhook.
 
 use serde_json::Value;
 

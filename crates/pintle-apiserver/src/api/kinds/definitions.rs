@@ -229,8 +229,8 @@ impl Api {
             // definitions may have been refused those names.
             again.extend(self.registry.waiting_for_names(&stored.group));
         }
-        // Until now the definition was not known to wait, so a name released since the decision was
-        // not offered to it. One released from here on is.
+        // Until now the definition was not registered as waiting, so names released since the
+        // decision were not offered to it. Names released from here on are.
         if let Some((definition, conflict)) = stored.refused
             && stored.exists
             && self.registry.name_conflict(&definition) != Some(conflict)

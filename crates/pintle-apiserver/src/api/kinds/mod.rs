@@ -63,8 +63,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns true if objects of this kind are namespaces: to admission such an object is in the
-    /// namespace that it is.
+    /// Returns true if objects of this kind are namespaces: admission treats such an object as part
+    /// of the namespace it defines.
     fn is_namespace(&self) -> bool {
         false
     }

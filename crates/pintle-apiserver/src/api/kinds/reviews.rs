@@ -23,7 +23,7 @@ use crate::{
     schema::field::FieldError,
 };
 
-/// What a review asks.
+/// The kinds of review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Review {
     /// `subjectaccessreviews` and `localsubjectaccessreviews`

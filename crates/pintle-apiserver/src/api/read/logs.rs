@@ -1,4 +1,4 @@
-//! The logs of Pods, as far as something registered itself as their source.
+//! Serves the logs of Pods from a registered source.
 
 use std::{
     fmt::{self, Write},
@@ -20,7 +20,7 @@ pub struct PodLogLine {
     pub text: String,
 }
 
-/// Which log is asked for: that of one run of a container.
+/// Identifies a log: one run of one container.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct PodLogRequest<'a> {

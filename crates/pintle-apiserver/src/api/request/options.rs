@@ -29,7 +29,7 @@ pub(crate) struct WriteOptions {
     pub(crate) field_validation: FieldValidation,
     /// Warnings for the response.
     pub(crate) warnings: Warnings,
-    /// What the audit event of the request says.
+    /// The audit record of the request.
     pub(crate) audit: Record,
     /// What the client sent, for admission.
     pub(crate) sent: Sent,

@@ -24,7 +24,7 @@ pub(crate) fn segments(decoded: &str) -> Vec<&str> {
 pub(crate) enum Prefix {
     /// `/watch/`, deprecated: watches what follows.
     Watch,
-    /// `/proxy/`, which no longer serves anything.
+    /// `/proxy/`, which Kubernetes no longer serves.
     Proxy,
 }
 

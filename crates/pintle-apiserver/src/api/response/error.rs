@@ -141,7 +141,7 @@ impl ApiError {
         self
     }
 
-    /// Blames the patch for an object that cannot be decoded.
+    /// Rewords the error for an object that a patch made undecodable.
     pub(crate) fn blame_patch(self, patched: &str) -> Self {
         let why = self.message.split_once(" cannot be handled as a ");
         let why = why.and_then(|(_, rest)| rest.split_once(": "));

@@ -1,4 +1,4 @@
-//! Where a write passes the [admission chain](crate::admission).
+//! Runs the [admission chain](crate::admission) for writes.
 //!
 //! Every write is mutated and validated: a create or an update on its way to the store, a delete
 //! before it marks the object, and a subresource that stores nothing, such as `binding`, before it

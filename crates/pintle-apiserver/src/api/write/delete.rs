@@ -267,7 +267,7 @@ impl Api {
 /// How a delete treats the grace period of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grace {
-    /// The kind has none, or the period has expired.
+    /// The kind has no grace period, or it has expired.
     None,
     /// The object is removed after this many seconds.
     Period(i64),

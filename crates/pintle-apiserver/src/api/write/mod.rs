@@ -291,7 +291,7 @@ pub(crate) fn wipe_system_metadata(object: &mut Tree) {
     }
 }
 
-/// Returns true if an object that is being deleted has nothing left to wait for.
+/// Returns true if nothing holds an object that is being deleted.
 pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
     if !meta::is_deleting(object)
         || !meta::finalizers(object).is_empty()

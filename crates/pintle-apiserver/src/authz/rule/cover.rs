@@ -35,7 +35,7 @@ pub(crate) struct Cover<'a> {
     /// Empty for all names.
     names: BTreeSet<&'a str>,
     urls: BTreeSet<&'a str>,
-    /// What paths that end in `*` begin with.
+    /// The prefixes of paths that end in `*`.
     prefixes: Vec<&'a str>,
 }
 

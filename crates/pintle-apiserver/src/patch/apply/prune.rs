@@ -54,7 +54,7 @@ pub(super) fn pruned(
     Ok(write.convert(&pruned, at, write.api_version)?.into_owned())
 }
 
-/// Returns what is `left` of the merged object plus the fields that `managers` own.
+/// Returns `left`, the rest of the merged object, plus the fields that `managers` own.
 fn with_owned(merged: &Value, left: &Value, managers: &[&Entry], shape: Shape<'_>) -> Value {
     let place = shape.root();
     let whole = |set: &FieldSet| walk::with_structs(set, place, merged);

@@ -64,7 +64,7 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Arc<LazySchema>,
     /// All versions, served or not, with their schemas: `example.com/v2`.
     pub(crate) schemas: Arc<Schemas>,
-    /// How stored objects are converted, if that takes a webhook.
+    /// How stored objects are converted, if a webhook does it.
     pub(crate) converted: Option<Arc<Converted>>,
     /// The `apiVersion` of the storage version.
     pub(crate) storage_version: Arc<str>,

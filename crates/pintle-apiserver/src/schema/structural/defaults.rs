@@ -26,7 +26,7 @@ enum Step<'a> {
 struct Check<'a> {
     /// The nearest resource around the current schema.
     resource: &'a Node,
-    /// The way from there to the current schema.
+    /// The path from there to the current schema.
     steps: Vec<Step<'a>>,
     left: u64,
     errors: Vec<FieldError>,

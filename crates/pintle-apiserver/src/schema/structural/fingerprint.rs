@@ -1,4 +1,4 @@
-//! A hash that tells whether two schemas are the same.
+//! A hash that identifies a schema.
 
 use pintle_clock::StableHash;
 use serde_json::Value;

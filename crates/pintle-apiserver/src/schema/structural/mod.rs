@@ -56,7 +56,7 @@ pub(crate) struct Findings {
 
 #[cfg(test)]
 thread_local! {
-    /// Counts schemas parsed on this thread to be used, so that tests can measure work.
+    /// Counts schemas parsed for use on this thread, so that tests can measure work.
     pub(crate) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -79,9 +79,9 @@ impl Structural {
         }
     }
 
-    /// Parses and checks the schema of a new CRD, and reports everything that is wrong with it.
-    /// `at` is its path in the CRD. `status` says whether the version has a status subresource,
-    /// which restricts the keywords at the root.
+    /// Parses and checks the schema of a new CRD, and reports all errors. `at` is its path in the
+    /// CRD. `status` says whether the version has a status subresource, which restricts the
+    /// keywords at the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
@@ -155,9 +155,9 @@ impl Structural {
         self.validate_with(object, old, Vec::new()).errors
     }
 
-    /// Validates an object, and adds what is wrong beside the schema. `old` is the object it replaces,
-    /// if any: violations in unchanged parts are tolerated, so that a stricter schema does not freeze
-    /// existing objects.
+    /// Validates an object against the schema, and adds further errors. `old` is the object it
+    /// replaces, if any: violations in unchanged parts are tolerated, so that a stricter schema does
+    /// not freeze existing objects.
     pub(crate) fn validate_with(
         &self,
         object: &Value,
@@ -190,7 +190,8 @@ impl Structural {
         self.rules(object, old, errors)
     }
 
-    /// Adds what CEL rules find. They expect values of the right types, so invalid objects are skipped.
+    /// Adds the errors of CEL rules. Rules expect values of the right types, so invalid objects are
+    /// skipped.
     fn rules(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>) -> Findings {
         let mut found = Findings::default();
         if self.root.has_rules && blocks_rules(&errors) {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::node::{Additional, Node};
 use crate::schema::field_paths::FieldPaths;
 
-/// Fields that every object has without its schema saying so.
+/// Fields that every object has, whether or not its schema specifies them.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The path of the current field, and the unknown fields found so far.
@@ -147,9 +147,8 @@ pub(super) fn prune_nulls(value: &mut Value, schema: Option<&Node>) {
     }
 }
 
-/// How much defaults may add to an object, in bytes of JSON. What they add beyond this is left out: a
-/// large default for each of many items would use up the memory, and no object of this size can be
-/// stored.
+/// How much defaults may add to an object, in bytes of JSON. Further defaults are left out: a large
+/// default for each of many items would exhaust the memory, and no object of this size can be stored.
 const MAX_DEFAULTS: usize = 3 * 1024 * 1024;
 
 /// Fills in defaults for fields that are missing, or null without being nullable.
@@ -160,14 +159,14 @@ pub(super) fn default(value: &mut Value, schema: &Node) -> bool {
     left > 0
 }
 
-/// Takes the size of a default from what is left. Returns false if nothing is.
+/// Deducts the size of a default from the remaining room. Returns false if it does not fit.
 fn fits(filler: &Value, left: &mut usize) -> bool {
     let fits = *left > 0;
     *left = left.saturating_sub(size(filler));
     fits
 }
 
-/// Returns the size of a value in bytes of JSON, at least.
+/// Returns a lower bound for the size of a value in bytes of JSON.
 fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,

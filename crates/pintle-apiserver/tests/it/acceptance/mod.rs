@@ -29,7 +29,7 @@ fn allow() -> Value {
     json!({"allowed": true})
 }
 
-/// Adds the next stage to data that the stage before has marked.
+/// Adds the next stage to data that the previous stage has marked.
 fn staged(data: &Value) -> Value {
     for (before, next) in [("start", "stage-1"), ("stage-1", "stage-2")] {
         let (before, next) = (format!("mutation-{before}"), format!("mutation-{next}"));
@@ -41,7 +41,7 @@ fn staged(data: &Value) -> Value {
     allow()
 }
 
-/// What the webhook program answers.
+/// The answers of the webhook program.
 async fn respond(path: &str, request: &Value) -> Value {
     let (object, old) = (&request["object"], &request["oldObject"]);
     match path {

@@ -1,4 +1,4 @@
-//! The flows of the acceptance specs for quotas, as far as admission decides them.
+//! The flows of the acceptance specs for quotas that depend only on admission.
 
 use super::*;
 

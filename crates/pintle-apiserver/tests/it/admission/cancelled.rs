@@ -4,7 +4,7 @@ use super::*;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-/// Counts the calls of a webhook that have started and not ended.
+/// Counts the calls of a webhook in progress.
 struct Running(Arc<AtomicUsize>);
 
 impl Running {

@@ -185,7 +185,7 @@ async fn trickling_response_ends_at_the_timeout() {
     let start = tokio::time::Instant::now();
     let (code, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
     assert_eq!((code, start.elapsed().as_secs()), (500, 2), "{status}");
-    // Nothing reads the rest.
+    // The rest is not read.
     let read = sent.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(sent.load(Ordering::SeqCst), read);

@@ -1,4 +1,4 @@
-//! Which webhooks a write is admitted by: selectors, conditions and equivalent versions.
+//! Which webhooks a write calls: selectors, conditions and equivalent versions.
 
 use super::*;
 

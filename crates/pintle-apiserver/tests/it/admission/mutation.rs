@@ -26,11 +26,11 @@ async fn patched_object_is_decoded_and_validated() {
         created["spec"],
         json!({"deploymentName": "a", "replicas": 1})
     );
-    // The schema has the last word.
+    // The patched object is pruned and defaulted by the schema.
     set(json!([{"op": "replace", "path": "/spec/replicas", "value": 11}]));
     let (code, status) = http.post(FOOS, &foo("b")).await;
     assert_eq!(code, 422, "{status}");
-    // Built-in kinds get the defaults of what was added.
+    // Built-in kinds get the defaults of added fields.
     set(json!([{"op": "add", "path": "/spec/containers/-",
         "value": {"name": "sidecar", "image": "proxy:1"}}]));
     let (code, created) = http.post(PODS, &pod("p")).await;

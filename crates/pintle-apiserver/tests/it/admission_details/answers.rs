@@ -1,4 +1,4 @@
-//! Which webhook responses count.
+//! Which webhook responses are valid.
 
 use super::*;
 

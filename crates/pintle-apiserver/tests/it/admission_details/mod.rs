@@ -1,4 +1,4 @@
-//! Admission: what reviews say, how long they may take, and which answers count.
+//! Admission: the contents and deadlines of reviews, and which responses are valid.
 
 mod answers;
 

@@ -150,7 +150,7 @@ async fn claim_without_a_class_gets_one_but_does_not_grow_with_it() {
     let path = format!("{CLAIMS}/c");
     let bound = json!({"status": {"phase": "Bound"}});
     http.merge(&format!("{path}/status"), &bound).await;
-    // The class that provisioned the volume is not known, so it cannot be asked.
+    // The class that provisioned the volume is unknown.
     let both = json!({"spec": {"storageClassName": "grows",
         "resources": {"requests": {"storage": "2Gi"}}}});
     let (code, status) = http.merge(&path, &both).await;

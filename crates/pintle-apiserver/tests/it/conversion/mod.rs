@@ -331,7 +331,7 @@ async fn invalid_conversion_gets_upstream_error() {
         assert_eq!(code, 500);
         drop(converter);
     }
-    // Nothing of that is stored, and the stored version needs no webhook.
+    // None of these writes is stored, and reading the stored version needs no webhook.
     assert_eq!(http.post(V2, &v2("b", "h", 1)).await.0, 500);
     let (_, list) = http.get(V1).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 1);

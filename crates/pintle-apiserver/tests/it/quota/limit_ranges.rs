@@ -1,4 +1,4 @@
-//! Limit ranges: defaults, and what is outside of them.
+//! Limit ranges: defaults and bounds.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Quotas and limits: what admission refuses, charges and sets.
+//! Quotas and limit ranges in admission.
 
 mod limit_ranges;
 
@@ -316,7 +316,7 @@ async fn quantities_with_many_digits_are_charged() {
     assert_eq!(used(&http, "q").await["requests.cpu"], "100m");
     let large = json!({"requests": {"cpu": "1m", "ephemeral-storage": "10000000000000000000"}});
     assert_eq!(http.post(PODS, &pod_with("q", &large)).await.0, 403);
-    // A limit may have that many digits, too.
+    // A limit may have as many digits.
     let hard = json!({"requests.storage": "10000000000000000000"});
     quota(&http, "large", &json!({"hard": hard})).await;
     let mut small = claim("1Gi");

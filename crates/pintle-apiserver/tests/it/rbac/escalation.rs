@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a user may hold before it tries to grant permissions.
+/// Permissions a user may hold before it tries to grant others.
 fn escalation_rules(more: &[Value]) -> Value {
     let mut rules = vec![
         json!({"apiGroups": ["rbac.authorization.k8s.io"],
@@ -100,7 +100,7 @@ async fn bindings_cannot_grant_what_their_writer_lacks() {
             &binding("none", "ClusterRole/none", &[user("x")]),
         )
         .await;
-        // Adding subjects grants permissions, too.
+        // Adding subjects also grants permissions.
         let subjects = json!({"subjects": [user("x"), user("jane")]});
         let (code, _) = jane.merge(&format!("{path}/strong"), &subjects).await;
         assert_eq!(code, 403);

@@ -1,4 +1,4 @@
-//! RBAC: what users may do, what they may grant, and what reviews say about it.
+//! RBAC: permissions, escalation and reviews.
 
 mod escalation;
 mod reviews;

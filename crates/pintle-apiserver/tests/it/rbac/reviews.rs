@@ -1,4 +1,4 @@
-//! What reviews say about permissions, and impersonation.
+//! Access reviews and impersonation.
 
 use super::*;
 

@@ -38,11 +38,11 @@ pub struct WebhookServer {
     gate: watch::Sender<bool>,
 }
 
-/// Tells the server to close the connection without a response.
+/// A marker that makes the server close the connection without a response.
 #[derive(Clone, Copy)]
 struct HangUp;
 
-/// Returns an answer that closes the connection without a response.
+/// Returns a response that stands for closing the connection.
 pub fn hang_up() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     response.extensions_mut().insert(HangUp);

@@ -81,7 +81,7 @@ fn pods_without_samples_dampen_the_change() {
     // The missing ones count as idle upwards and as busy downwards.
     assert_eq!(utilization(&pods, 4, &[400, 400], 50), 8);
     assert_eq!(utilization(&pods, 4, &[20, 20], 100), 3);
-    // They do not turn the direction around.
+    // They do not reverse the direction.
     assert_eq!(utilization(&pods, 4, &[120, 120], 50), 4);
 }
 

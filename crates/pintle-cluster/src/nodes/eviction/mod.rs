@@ -1,6 +1,6 @@
-//! What the failure of a node means for its Pods, as in kube-controller-manager: they are not ready,
-//! they are deleted when they do not tolerate a `NoExecute` taint (any longer), and removed when their
-//! node is gone.
+//! Handles the Pods of failed nodes, as kube-controller-manager does: marks them not ready, deletes
+//! them when they do not (or no longer) tolerate a `NoExecute` taint, and removes them when their node
+//! is gone.
 
 mod plan;
 

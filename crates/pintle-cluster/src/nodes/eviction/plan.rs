@@ -12,26 +12,26 @@ use crate::{
     pods::{fit, state},
 };
 
-/// How long a node has to be gone before its Pods are.
+/// How long after a node is gone its Pods are removed.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// What happens to a Pod.
+/// The decision about a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing until something changes.
     Stay,
     /// Nothing until this time has passed.
     Wait(Duration),
-    /// It is reported as not ready, because its node is not.
+    /// Mark it not ready, because its node is not.
     NotReady,
-    /// It is deleted, because it does not tolerate a taint (any longer).
+    /// Delete it, because it does not (or no longer) tolerate a taint.
     Evict,
-    /// It is removed, because no kubelet is there to stop it. `gone` if the node is.
+    /// Remove it, because there is no kubelet to stop it. `gone` if the node is gone.
     Collect { gone: bool },
 }
 
-/// Since when Pods have to leave at some time, by UID: they tolerate a taint for a limited time, or
-/// their node is gone. Like kube-controller-manager, a restart counts from the beginning.
+/// The start of pending evictions, by UID of the Pod: it tolerates a taint for a limited time, or
+/// its node is gone. As in kube-controller-manager, the time starts over after a restart.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines(BTreeMap<String, (Reason, Timestamp)>);
 
@@ -42,7 +42,7 @@ enum Reason {
 }
 
 impl Deadlines {
-    /// Returns how much of this time is left, since the Pod had to leave for the first time.
+    /// Returns the rest of this time, counted from when the eviction of the Pod became pending.
     fn left(&mut self, pod: &Pod, why: Reason, time: Duration, now: Timestamp) -> Verdict {
         let uid = meta::uid(&pod.metadata).to_owned();
         let since = self.0.get(&uid).filter(|(known, _)| *known == why);
@@ -57,7 +57,7 @@ impl Deadlines {
         }
     }
 
-    /// Forgets a Pod. Returns whether its eviction was due at some time.
+    /// Forgets a Pod. Returns whether its eviction was pending.
     pub(super) fn cancel(&mut self, uid: &str) -> bool {
         let cancelled = self.0.remove(uid);
         cancelled.is_some_and(|(why, _)| why == Reason::Taint)

@@ -2,8 +2,8 @@
 //! and nodes are tainted by their conditions, which repels their Pods.
 //!
 //! Differences from kube-controller-manager: only the leases of simulated nodes are monitored, so a
-//! Node that a test creates stays as it is; and the nodes of a zone are tainted at once, not one every
-//! ten seconds.
+//! Node that a test creates stays as it is; and the nodes of a zone are tainted together instead of
+//! one every ten seconds.
 
 mod plan;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     environment
         .controller::<Node>("node-lifecycle")
         .watches::<Node>(move |_, _| {
-            // How many nodes are ready decides about the Pods of those that are not.
+            // The number of ready nodes decides about the Pods of the others.
             let mut keys: Vec<ObjectKey> = others
                 .list()
                 .into_iter()

@@ -1,4 +1,4 @@
-//! Decides what the life cycle of nodes changes: conditions and taints.
+//! Decides the conditions and taints of nodes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondi
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Returns the status of a node that was not heard of for too long, or `None` if it already has it.
+/// Returns the status of a node that has not reported for too long, or `None` if it already has it.
 pub(super) fn unreachable(node: &Node, now: Timestamp) -> Option<NodeStatus> {
     let mut status = node.status.clone().unwrap_or_default();
     let conditions = status.conditions.get_or_insert_default();
@@ -69,14 +69,15 @@ pub(super) fn unreachable(node: &Node, now: Timestamp) -> Option<NodeStatus> {
     changed.then_some(status)
 }
 
-/// What happens to the Pods of nodes that are not ready.
+/// How the Pods of nodes that are not ready are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evictions {
-    /// They are evicted.
+    /// Pods are evicted.
     Normal,
-    /// No more are: most nodes of the zone are not ready, so something else is probably wrong.
+    /// No further Pods are evicted: most nodes of the zone are not ready, so the cause is probably
+    /// elsewhere.
     Paused,
-    /// None are, because no node of the cluster is ready.
+    /// No Pods are evicted, because no node of the cluster is ready.
     Off,
 }
 
@@ -147,7 +148,7 @@ pub(super) fn taints(node: &Node, evictions: Evictions, now: Timestamp) -> Optio
         }
         _ => true,
     };
-    // A node that already repels its Pods for the other reason is tainted at once.
+    // A node that already repels its Pods for the other reason is tainted immediately.
     let swaps = before
         .iter()
         .any(|taint| taint.effect == "NoExecute" && !stays(taint));

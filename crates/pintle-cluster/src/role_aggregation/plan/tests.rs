@@ -46,7 +46,7 @@ fn role_with_all_rules_is_left_alone() {
     assert_eq!(
         rules(&view, &roles),
         Some(Vec::new()),
-        "rules are removed, too"
+        "removed rules disappear"
     );
 }
 

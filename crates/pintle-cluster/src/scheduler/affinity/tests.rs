@@ -72,7 +72,7 @@ fn namespaces_and_label_keys_limit_a_term() {
     labelled
         .world
         .set_namespace("other", Some([("team".into(), "b".into())].into()));
-    // A Pod in another namespace does not count, but takes room.
+    // A Pod in another namespace does not count, but uses resources.
     assert_eq!(none, "b");
     let busy = |cluster: Cluster| {
         cluster

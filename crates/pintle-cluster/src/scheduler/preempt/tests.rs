@@ -22,7 +22,7 @@ fn nodes(names: &[&str]) -> Cluster {
     Cluster::new(&nodes.collect::<Vec<_>>())
 }
 
-/// Returns the node and the Pods that leave it.
+/// Returns the node and the Pods evicted from it.
 fn victims(cluster: &Cluster, pod: &Arc<PodInfo>) -> (String, Vec<String>) {
     match cluster.schedule(pod) {
         Decision::Refuse {

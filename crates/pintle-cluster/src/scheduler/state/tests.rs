@@ -37,7 +37,7 @@ fn assumed_pod_takes_room_until_its_binding_fails() {
     assert_eq!(pod.uid, "q");
     state.finish("q", Outcome::Refused, Instant::now());
     state.finish("p", Outcome::Failed, Instant::now());
-    // The other one was waiting for room, and this one backs off.
+    // `q` was waiting for resources, and `p` backs off.
     let Some(Work::Bind { pod, .. }) = next(&mut state) else {
         panic!("there is room");
     };
@@ -78,7 +78,7 @@ fn promise_ends_with_the_pod_it_was_made_to() {
     state.finish("high", Outcome::Refused, Instant::now());
     observe(&mut state, "mid", &json!({ "spec": { "priority": 5 } }));
     state.forget_pod("low");
-    // Of both, the one with the higher priority comes first; the other one may not take its room.
+    // The Pod with the higher priority comes first; the other one may not use its node.
     let Some(Work::Bind { pod, .. }) = next(&mut state) else {
         panic!("there is room");
     };

@@ -16,7 +16,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The running program. Dropping it kills it.
 pub struct Program {
     child: Child,
-    /// What it printed when it was ready.
+    /// Its output until it was ready.
     pub greeting: String,
     pub kubeconfig: PathBuf,
 }

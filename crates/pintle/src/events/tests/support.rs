@@ -85,7 +85,7 @@ pub(in crate::events) async fn settle() {
     tokio::time::sleep(Duration::from_nanos(1)).await;
 }
 
-/// What a call to the server gets instead of an answer.
+/// A fault injected instead of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::events) enum Fault {
     Refused(u16, &'static str),

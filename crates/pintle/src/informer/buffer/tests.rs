@@ -1,4 +1,4 @@
-//! What coalescing merges, and what it must not lose.
+//! Coalescing merges events without losing any state that matters.
 
 use proptest::prelude::*;
 

@@ -156,7 +156,7 @@ async fn unreadable_object_in_a_relist_stays_as_it_was() {
     assert_eq!(events.take(), ["= n/b 3→9"]);
 }
 
-/// Applies the entries in the log and returns what the cache holds then.
+/// Applies the entries in the log and returns the contents of the cache.
 async fn catch_up(informer: &SharedInformer<Thing>) -> Vec<String> {
     apply_all(informer).await;
     let mut held: Vec<_> = informer

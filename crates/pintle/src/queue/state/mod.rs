@@ -50,7 +50,7 @@ impl Cause {
     }
 }
 
-/// What happens to a key that is done.
+/// The outcome of a processed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It runs again only if it was added while being processed.

@@ -33,7 +33,7 @@ fn queue() -> WorkQueue<u8> {
     WorkQueue::builder("model").rate_limiter(NoDelay).build()
 }
 
-/// What the workers of a scenario did with one key.
+/// The history of one key in a scenario.
 #[derive(Default)]
 struct Seen {
     processing: AtomicBool,

@@ -279,7 +279,7 @@ impl Sink<ConfigMap> for Mirror {
     async fn ready(&self) {}
 }
 
-/// What happens to the server.
+/// A change on the server, or a fault.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Write(u8),

@@ -1,4 +1,4 @@
-//! What happens to a key after its reconcile.
+//! Requeueing and retries after a reconcile.
 
 use std::{
     sync::{

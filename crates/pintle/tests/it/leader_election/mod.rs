@@ -266,7 +266,7 @@ async fn deleted_lease_is_not_taken_before_it_would_expire() {
         let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
         sleep(9 * SECOND).await; // The last renewal was after eight.
         a.network.send_replace(Network::Down);
-        sleep(5 * SECOND).await; // Seen by a poll, too.
+        sleep(5 * SECOND).await; // A poll sees it as well.
         let params = DeleteParams::default();
         leases(&server).delete("operator", &params).await.unwrap();
         let next = standby.await.unwrap().unwrap();

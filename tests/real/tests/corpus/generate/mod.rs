@@ -94,8 +94,8 @@ fn selected(all: Vec<violations::Violation>, most: usize) -> Vec<violations::Vio
     ranked.into_iter().take(most).map(|(_, it)| it).collect()
 }
 
-/// Makes an object valid, as far as that is possible with few steps: adds what is required, and
-/// drops or changes what is invalid.
+/// Makes an object valid, if a few steps suffice: adds required fields, and drops or changes
+/// invalid ones.
 fn repaired(crd: &Crd, schema: &Value, mut object: Value) -> Value {
     let mut left = REPAIRS;
     let mut problems = problems(crd, &object);

@@ -37,7 +37,7 @@ impl Values<'_> {
     }
 }
 
-/// Returns a value of a schema with only what is required.
+/// Returns a value of a schema with only the required fields.
 pub(super) fn smallest(schema: &Value) -> Value {
     value(schema, Extent::Required, 0, &mut MOST.clone())
 }
@@ -198,7 +198,7 @@ pub(super) fn below<'a>(schema: &'a Value, step: &Step) -> &'a Value {
     }
 }
 
-/// Returns the value at a place, creating what is missing on the way.
+/// Returns the value at a place, creating missing parents.
 pub(super) fn at<'v>(object: &'v mut Value, schema: &Value, path: &[Step]) -> &'v mut Value {
     let mut here = object;
     let mut schema = schema;

@@ -5,7 +5,7 @@ use pintle_cel::{AccessDecision, Authorizer, Checked, Type};
 use super::*;
 use crate::admission::expression::{BUDGET, Compiler, Optional};
 
-/// Allows everything, and counts how often it is asked.
+/// Allows everything, and counts the checks.
 #[derive(Debug, Default)]
 struct Counting(AtomicUsize);
 

@@ -116,7 +116,7 @@ fn named(names: &[&str]) -> String {
     format!("{what} {}", joined(names))
 }
 
-/// Formats who sets a field to a forbidden value: `pod and container "a"`.
+/// Formats which parts of a Pod set a field to a forbidden value: `pod and container "a"`.
 fn setters(pod: bool, containers: &[&str]) -> Option<String> {
     let pod = pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| named(containers));

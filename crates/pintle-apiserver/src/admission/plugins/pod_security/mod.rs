@@ -52,7 +52,7 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(crate) struct PodSecurity;
 
-/// Subresources of Pods that change nothing that matters here.
+/// Subresources of Pods that do not affect Pod security.
 const IGNORED: [&str; 8] = [
     "exec",
     "attach",
@@ -64,7 +64,7 @@ const IGNORED: [&str; 8] = [
     "status",
 ];
 
-/// Where the kinds with a Pod template have it.
+/// Returns the path of the Pod template in kinds that have one.
 fn template_of(group: &str, plural: &str) -> Option<&'static [&'static str]> {
     Some(match (group, plural) {
         ("", "podtemplates") => &["template"],
@@ -125,7 +125,7 @@ fn namespace_of(api: &Api, request: &Request<'_>) -> Option<Arc<Object>> {
     api.store.get(namespaces, request.namespace?)
 }
 
-/// Returns true if the namespace of a request has a label that may matter.
+/// Returns true if the namespace of a request has a Pod Security label.
 fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
     let namespace = namespace_of(api, request);
     namespace.is_some_and(|namespace| {
@@ -134,7 +134,7 @@ fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
     })
 }
 
-/// Returns the policy of the namespace of a request, and what is wrong with it.
+/// Returns the policy of the namespace of a request, and the errors in its labels.
 fn policy_of(api: &Api, request: &Request<'_>) -> (Policy, Vec<FieldError>) {
     let namespace = namespace_of(api, request);
     let labels = namespace
@@ -240,8 +240,8 @@ fn warn(request: &Request<'_>, policy: &Policy, pod: &Pod<'_>) {
     }
 }
 
-/// Returns true if an update of a Pod changes an image or adds a container. Other fields that matter
-/// cannot change.
+/// Returns true if an update of a Pod changes an image or adds a container. The other fields that
+/// affect Pod security are immutable.
 fn is_significant(new: &Value, old: &Value) -> bool {
     let list = |spec: &Value, field: &str| spec[field].as_array().cloned().unwrap_or_default();
     for field in ["containers", "initContainers"] {

@@ -124,7 +124,7 @@ pub(super) const RESTRICTED: &[Check] = &[
     },
 ];
 
-/// The allowed types; the last one since v1.31. No type is allowed, too.
+/// The allowed types; the last one since v1.31. An unset type is also allowed.
 const SE_LINUX_TYPES: &[&str] = &[
     "container_t",
     "container_init_t",
@@ -158,7 +158,7 @@ impl Check {
     }
 }
 
-/// Returns what keeps a Pod from meeting a standard.
+/// Returns the ways in which a Pod violates a standard.
 pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     let own = match standard.level {
         Level::Privileged => return Vec::new(),

@@ -21,7 +21,7 @@ enum As {
     Messages(&'static Message),
     /// `name` and `value` for each member.
     Named(&'static Message),
-    /// A message around the schema, or around `true` and `false`.
+    /// A message that wraps the schema, or a boolean.
     SchemaOrFlag,
     /// A message around one or more strings.
     Wrapped,

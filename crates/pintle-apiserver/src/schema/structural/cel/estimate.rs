@@ -6,10 +6,10 @@ use super::super::node::{Additional, Node};
 use super::Rule;
 use crate::schema::field::{FieldError, Path};
 
-/// The most that one rule may cost, for all the values that it applies to.
+/// The maximum cost of one rule, over all the values it applies to.
 const RULE_LIMIT: u64 = 10_000_000;
 
-/// The most that all rules of a schema may cost.
+/// The maximum cost of all rules of a schema.
 const SCHEMA_LIMIT: u64 = 100_000_000;
 
 /// How many of the most expensive rules are named if the schema exceeds its limit.
@@ -65,7 +65,7 @@ impl Costs {
     }
 }
 
-/// Where a schema is: how many values it may have, and whether they have an identity.
+/// The position of a schema: how many values it may have, and whether they have an identity.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// `None` if a list or map above it has no limit.

@@ -22,10 +22,10 @@ pub(super) use self::{
 use super::{Findings, lists::OldItems, node::Node};
 use crate::schema::field::{FieldError, Path, Reason};
 
-/// The most that one evaluation of a rule may cost.
+/// The maximum cost of one evaluation of a rule.
 const PER_CALL_LIMIT: u64 = 1_000_000;
 
-/// The most that all rules of an object may cost together.
+/// The maximum cost of all rules of an object together.
 pub(super) const OBJECT_BUDGET: u64 = 10_000_000;
 
 /// The longest message that an expression may compute, in bytes.
@@ -210,7 +210,7 @@ pub(super) fn validate(
     validate_within(value, old, schema, at, &mut left)
 }
 
-/// Like [`validate`], with what is left of a budget.
+/// Like [`validate`], with the rest of a budget.
 pub(super) fn validate_within(
     value: &Value,
     old: Option<&Value>,

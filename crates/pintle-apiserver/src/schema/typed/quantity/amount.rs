@@ -1,4 +1,4 @@
-//! Quantities to count with.
+//! Arithmetic on quantities.
 
 use std::fmt;
 

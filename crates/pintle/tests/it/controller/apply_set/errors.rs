@@ -1,4 +1,4 @@
-//! What a set does about children that cannot be applied or deleted.
+//! Sets with children that cannot be applied or deleted.
 
 use std::{
     sync::{Arc, Mutex},

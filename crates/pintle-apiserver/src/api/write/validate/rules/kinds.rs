@@ -305,7 +305,8 @@ pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
         annotation.map(str::to_owned)
     };
     // A claim without a class may get one, for example when a default class appears, but only the
-    // one in its annotation if it has that. The annotation may go when the field says the same.
+    // one in its annotation if it has that. The annotation may be removed once the field has the
+    // same value.
     let gets_class = class(old).is_none()
         && class(new).is_some()
         && (legacy(old).is_none() || legacy(old) == class(new));

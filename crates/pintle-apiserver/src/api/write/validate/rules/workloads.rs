@@ -101,7 +101,7 @@ fn part(value: &Value, at: &Path<'_>, errors: &mut Errors) {
 
 fn at_most_all(value: &Value, at: &Path<'_>, errors: &mut Errors) {
     let percent = value.as_str().and_then(|text| text.strip_suffix('%'));
-    // Digits that do not fit are more than 100, too.
+    // A number too large to parse is also above 100.
     let exceeds = |percent: &str| {
         let is_number = !percent.is_empty() && percent.bytes().all(|b| b.is_ascii_digit());
         is_number && percent.parse::<u64>().map_or(true, |percent| percent > 100)
