@@ -130,7 +130,7 @@ fn pod_used(names: &[&str], spec: Value) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn sidecars_run_beside_later_init_containers() {
+fn sidecars_run_alongside_later_init_containers() {
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let spec = json!({"containers": [{"name": "c", "resources": cpu("1")}], "initContainers": [
         {"name": "s", "restartPolicy": "Always", "resources": cpu("2")},
@@ -288,7 +288,7 @@ fn services_count_their_ports() {
 }
 
 #[test]
-fn claims_count_what_is_allocated() {
+fn claims_count_their_allocations() {
     let spec = json!({"hard": {"requests.storage": "9",
         "old.storageclass.storage.k8s.io/persistentvolumeclaims": "9"}});
     let claim = json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class":
@@ -318,7 +318,7 @@ fn claims_can_be_selected_by_their_attributes_class() {
 }
 
 #[test]
-fn groups_are_part_of_what_counts() {
+fn limits_count_kinds_of_their_group() {
     let spec = json!({"hard": {"count/secrets.example.com": "9", "secrets": "9"}});
     let secret = json!({"metadata": {"name": "s"}});
     assert_eq!(
@@ -337,7 +337,7 @@ fn groups_are_part_of_what_counts() {
 }
 
 #[test]
-fn device_claims_count_by_class_and_by_the_worst_alternative() {
+fn device_claims_count_the_largest_alternative_per_class() {
     let claim = |requests: &Value| json!({"spec": {"devices": {"requests": requests}}});
     let gpus = |count: usize| json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
     let all = json!({"deviceClassName": "nic", "allocationMode": "All"});

@@ -106,7 +106,7 @@ fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
 
 /// Proves objects/csr-validation.
 #[test]
-fn der_that_is_no_certificate_is_refused_in_the_words_of_go() {
+fn invalid_der_certificate_is_refused_with_go_message() {
     let oid = tagged(0x06, RSA_SHA256);
     let algorithm = sequence(&[&oid]);
     let (version, serial) = (tagged(0xa0, &[2, 1, 2]), tagged(2, &[1]));

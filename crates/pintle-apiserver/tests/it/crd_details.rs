@@ -90,7 +90,7 @@ async fn default_that_violates_a_rule_is_rejected() {
 
 /// Proves crd/validated, crd/rules-compiled.
 #[tokio::test]
-async fn broken_rule_is_reported_beside_other_errors() {
+async fn broken_rule_is_reported_with_other_errors() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();
@@ -136,7 +136,7 @@ async fn scaled_fields_are_validated() {
 
 /// Proves crd/versions.
 #[tokio::test]
-async fn storage_version_decides_what_is_stored() {
+async fn storage_version_decides_which_fields_are_stored() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();

@@ -325,7 +325,7 @@ async fn no_dry_run_of_any_write_changes_anything() {
 
 /// Proves admission/every-write, admission/exempt.
 #[tokio::test(start_paused = true)]
-async fn webhook_that_refuses_everything_lets_nothing_through() {
+async fn webhook_that_refuses_everything_blocks_all_writes() {
     let (server, http, tried) = prepared().await;
     for webhook in [Webhook::validating, Webhook::mutating] {
         let webhook = webhook("refuses.example.com", |_| async {

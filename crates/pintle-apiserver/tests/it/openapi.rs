@@ -86,7 +86,7 @@ fn extension(bytes: &[u8], number: u64, name: &str) -> Value {
 
 /// Proves openapi/documents.
 #[tokio::test]
-async fn openapi_v2_has_what_kubectl_needs() {
+async fn openapi_v2_contains_what_kubectl_reads() {
     let server = server();
     let http = http(&server);
     let document = document(&http).await;

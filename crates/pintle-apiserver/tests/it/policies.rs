@@ -346,7 +346,7 @@ async fn unknown_parameter_kind_fails_the_policy() {
 
 /// Proves policies/authorizer.
 #[tokio::test]
-async fn authorizer_asks_rbac_about_the_user() {
+async fn authorizer_answers_from_rbac_for_the_user() {
     let server = server();
     let admin = http(&server);
     let spec = json!({"validations": [

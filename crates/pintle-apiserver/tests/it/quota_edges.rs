@@ -62,7 +62,7 @@ async fn update_that_loses_a_race_is_charged_once() {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn update_is_charged_for_what_it_changes() {
+async fn update_is_charged_for_its_changes() {
     let server = server();
     let http = http(&server);
     created(&http, PODS, &pod_with("old", &json!({}))).await;

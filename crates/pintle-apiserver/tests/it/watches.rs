@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Proves watch/requests, watch/complete-and-ordered, watch/selectors.
 #[tokio::test(start_paused = true)]
-async fn watch_from_a_version_sees_what_follows() {
+async fn watch_from_a_version_sees_later_changes() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("before")).await;

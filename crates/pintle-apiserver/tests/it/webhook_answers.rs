@@ -437,7 +437,7 @@ async fn webhooks_run_between_the_other_plugins() {
 
 /// Proves admission/refusal.
 #[tokio::test(start_paused = true)]
-async fn validating_webhooks_run_at_once_and_all_count() {
+async fn validating_webhooks_run_concurrently_and_all_count() {
     let server = server();
     let slow = |name: &str, seconds: u64, denied: bool| {
         Webhook::validating(name, move |_| async move {

@@ -120,7 +120,7 @@ fn invalid_quantities_are_rejected() {
 }
 
 #[test]
-fn integers_are_those_that_upstream_keeps() {
+fn integers_are_those_upstream_stores_as_integers() {
     for (text, whole) in [
         ("5", Some(5)),
         ("50k", Some(50_000)),

@@ -213,7 +213,7 @@ fn constants_cost_nothing_and_chains_once() {
 }
 
 #[test]
-fn loops_cost_what_they_do_in_cel_go() {
+fn loop_costs_match_cel_go() {
     for (source, cost) in [
         ("[].map(x, x)", 1),
         ("[1, 2, 3].map(x, x)", 40),

@@ -80,7 +80,7 @@ fn type_errors_name_the_types() {
 }
 
 #[test]
-fn syntax_errors_use_antlrs_words() {
+fn syntax_errors_use_antlr_wording() {
     const PRIMARY: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, \
                            NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
     for (source, wanted) in [

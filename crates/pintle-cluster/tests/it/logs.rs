@@ -25,7 +25,7 @@ async fn create(kubectl: &Kubectl, name: &str, annotations: &Value, containers: 
 
 /// Proves pods/logs.
 #[tokio::test(start_paused = true)]
-async fn logs_are_what_the_script_says() {
+async fn logs_come_from_the_script() {
     let script = "pods: [{ selector: app=web, logs: [one, { after: 30s, line: two }] }]";
     let builder = virtual_cluster().script(Script::parse(script).unwrap());
     let (cluster, kubectl) = start(builder).await;

@@ -83,7 +83,7 @@ fn small(name: &str) -> NodeTemplate {
 
 /// Proves pods/scheduling, scheduler/reasons.
 #[tokio::test(start_paused = true)]
-async fn pod_waits_for_room_and_says_why() {
+async fn unschedulable_pod_reports_the_reason_and_waits() {
     let cluster = virtual_cluster().nodes(0).node(small("a")).node(small("b"));
     let (cluster, kubectl) = start(cluster).await;
     for name in ["web-1", "web-2"] {
@@ -114,7 +114,7 @@ async fn pod_waits_for_room_and_says_why() {
 
 /// Proves scheduler/preemption.
 #[tokio::test(start_paused = true)]
-async fn important_pod_takes_the_place_of_a_less_important_one() {
+async fn important_pod_preempts_a_less_important_one() {
     let cluster = virtual_cluster().nodes(0).node(small("a")).node(small("b"));
     let (cluster, kubectl) = start(cluster.pod_stop_after(Duration::from_secs(5))).await;
     priority(&cluster, "high", 1000).await;

@@ -53,7 +53,7 @@ fn generated_names_and_uids_do_not_count() {
 }
 
 #[test]
-fn owner_that_is_gone_differs() {
+fn missing_owner_counts_as_a_difference() {
     let a = state(vec![web(UID[0], &[]), pod("web-a", UID[1], UID[0])]);
     let b = state(vec![web(UID[0], &[]), pod("web-a", UID[1], UID[2])]);
     let found = differences(&a, &b, Compare::Exact);

@@ -24,7 +24,7 @@ fn missing_and_unused_permissions_are_found() {
 }
 
 #[test]
-fn minimal_role_allows_exactly_what_is_used() {
+fn minimal_role_allows_exactly_the_used_permissions() {
     let (missing, unused) = used().compare(&used().minimal_rules());
     assert_eq!((missing, unused), (Vec::new(), Vec::new()));
     assert!(used().to_yaml().contains("resources: [\"webs/status\"]"));

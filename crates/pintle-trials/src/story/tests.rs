@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn merge_keeps_what_others_set() {
+fn merge_preserves_fields_of_others() {
     let live = json!({
         "metadata": {"name": "a", "finalizers": ["x"], "labels": {"mine": "1", "theirs": "2"}},
         "spec": {"replicas": 1, "extra": true}, "status": {"ready": 1},

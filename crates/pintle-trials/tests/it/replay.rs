@@ -53,7 +53,7 @@ async fn half_done(cx: Cx) {
 
 /// Proves trials/finds-known-bugs, trials/report.
 #[test]
-fn failure_is_shrunk_and_says_how_to_replay_it() {
+fn failure_is_shrunk_and_reports_its_replay_token() {
     let folder = tempdir().unwrap();
     let report = trial(&folder, half_done).only(&["crash-after"]).try_run();
     assert!(report.found(Oracle::SameEnd), "{report}");

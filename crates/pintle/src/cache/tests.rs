@@ -318,7 +318,7 @@ fn readers_never_see_a_half_replaced_cache() {
 
 /// Proves cache/indexes.
 #[test]
-fn index_added_during_writes_misses_nothing() {
+fn index_added_during_writes_is_complete() {
     let things = Indexer::<Thing>::new();
     for n in 0..2000 {
         things.put(object(&format!("n/{n}"), "u", 1, "old"));

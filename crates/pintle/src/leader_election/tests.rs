@@ -116,7 +116,7 @@ fn clock_that_repeats_a_second_still_changes_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidate_waits_a_lease_duration_after_each_change_it_sees() {
+async fn candidate_waits_a_lease_duration_after_each_change() {
     let start = Instant::now();
     let second = |n| start + Duration::from_secs(n);
     let mut observed = Observed::new(held("b", 110), start);

@@ -22,7 +22,7 @@ fn rendered(rules: &[PolicyRule]) -> Vec<String> {
 
 /// Proves permissions/rules.
 #[test]
-fn permissions_are_merged_in_the_order_people_write_them() {
+fn permissions_are_merged_in_conventional_order() {
     let rules = Rules::new()
         .applies::<Deployment>()
         .reads::<StatefulSet>()

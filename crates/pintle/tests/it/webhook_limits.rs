@@ -69,7 +69,7 @@ async fn body_must_arrive_in_time() {
 
 /// Proves webhook-server/connections.
 #[tokio::test(start_paused = true)]
-async fn webhook_ends_when_its_caller_gives_up() {
+async fn webhook_is_cancelled_when_its_caller_times_out() {
     let handler = WebhookServer::new()
         .validate("/validate", |_: Admission<ConfigMap>| {
             std::future::pending::<Result<(), Denied>>()
@@ -182,7 +182,7 @@ async fn serve(
 
 /// Proves webhook-server/connections.
 #[tokio::test]
-async fn silent_connections_make_room_for_others() {
+async fn silent_connections_are_evicted_for_others() {
     let server = ApiServer::builder().build();
     let client = server.client();
     let shutdown = CancellationToken::new();

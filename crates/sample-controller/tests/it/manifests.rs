@@ -82,7 +82,7 @@ fn compare(needed: &BTreeSet<Permission>, allowed: &BTreeSet<Permission>) {
 
 /// Proves sample/least-privilege.
 #[tokio::test(start_paused = true)]
-async fn role_allows_exactly_what_the_controller_does() {
+async fn role_allows_exactly_the_controllers_requests() {
     compare(&needed().await, &allowed(manifests::rbac("shop")));
 }
 

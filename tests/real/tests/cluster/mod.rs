@@ -318,7 +318,7 @@ async fn sets_with_the_same_selector_keep_their_pods() {
 
 /// Proves replicaset/scale.
 #[tokio::test]
-async fn cheapest_pod_goes_and_failed_pod_is_replaced() {
+async fn cheapest_pod_is_deleted_and_failed_pod_replaced() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         for (name, cost) in [("high", "10"), ("low", "-10"), ("medium", "0")] {

@@ -147,7 +147,7 @@ async fn claims_are_bound_and_volumes_released() {
 
 /// Proves volumes/binding, volumes/first-consumer, volumes/lost, cluster/end-states.
 #[tokio::test]
-async fn claims_wait_for_what_they_need() {
+async fn claims_wait_for_their_requirements() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         class(side, "late", "disk.example.com", "WaitForFirstConsumer").await;

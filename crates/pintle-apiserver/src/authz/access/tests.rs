@@ -116,7 +116,7 @@ fn paths_become_attributes() {
 }
 
 #[test]
-fn messages_escape_what_the_request_names() {
+fn messages_escape_names_from_the_request() {
     let path = Access::of_request(&Method::GET, &"/%3Cscript%3E&".parse().unwrap());
     let error = path.forbidden(&User::new("u"), "");
     assert_eq!(

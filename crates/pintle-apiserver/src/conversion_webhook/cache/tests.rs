@@ -18,7 +18,7 @@ fn object(revision: u64, bytes: usize) -> Arc<Object> {
 
 /// Proves conversion/reads.
 #[test]
-fn states_of_one_revision_are_told_apart() {
+fn states_of_one_revision_are_distinguished() {
     let mut cache = Cache::default();
     // A dry run, for example, shows a state that has no revision of its own.
     let (stored, unstored, converted) = (object(7, 1), object(7, 2), object(7, 3));

@@ -17,7 +17,7 @@ fn counted(sizes: &[usize], read: &Arc<AtomicUsize>) -> impl Body<Data = Bytes, 
 
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
-async fn few_large_responses_are_received_at_once() {
+async fn concurrent_large_responses_are_limited() {
     let limits = Limits::default();
     let read = Arc::new(AtomicUsize::new(0));
     let large = [LARGE, 1, 1];

@@ -361,7 +361,7 @@ async fn webhook_timeouts_are_honored() {
 
 /// Proves webhook-calls/https.
 #[tokio::test(start_paused = true)]
-async fn changed_configurations_apply_at_once() {
+async fn changed_configurations_apply_immediately() {
     let server = with_program();
     let http = http(&server);
     let bad = data("m", "test", "disallow");

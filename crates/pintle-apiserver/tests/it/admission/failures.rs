@@ -124,7 +124,7 @@ async fn webhook_that_calls_itself_ends() {
 
 /// Proves admission/timeout.
 #[tokio::test(start_paused = true)]
-async fn webhook_has_ten_seconds_unless_it_says_otherwise() {
+async fn webhook_timeout_is_ten_seconds_by_default() {
     let server = server();
     let http = http(&server);
     let hang = |name: &str| {

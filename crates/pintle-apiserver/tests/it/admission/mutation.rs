@@ -85,7 +85,7 @@ fn appending(name: &'static str, calls: &Arc<AtomicUsize>) -> Webhook {
 
 /// Proves admission/mutating-order.
 #[tokio::test(start_paused = true)]
-async fn webhook_is_reinvoked_once_if_a_later_one_changes_the_object() {
+async fn webhook_is_reinvoked_once_after_a_later_change() {
     let server = server();
     let http = http(&server);
     let (first, second, third) = (Arc::default(), Arc::default(), Arc::default());
@@ -104,7 +104,7 @@ async fn webhook_is_reinvoked_once_if_a_later_one_changes_the_object() {
 
 /// Proves admission/mutating-order, admission/refusal.
 #[tokio::test(start_paused = true)]
-async fn webhook_can_refuse_what_a_later_one_made_of_the_object() {
+async fn webhook_can_refuse_a_later_webhooks_mutation() {
     let server = server();
     let http = http(&server);
     let picky = Webhook::mutating("a.example.com", |request| async move {

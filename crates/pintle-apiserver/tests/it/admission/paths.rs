@@ -119,7 +119,7 @@ async fn subresources_are_admitted_with_their_own_kind() {
 
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
-async fn mutating_webhooks_see_what_validating_ones_see() {
+async fn mutating_and_validating_webhooks_see_the_same_write() {
     let server = server();
     let http = http(&server);
     http.post(PODS, &pod("p")).await;

@@ -41,7 +41,7 @@ async fn pod_gets_the_token_of_its_account() {
 
 /// Proves objects/admission.
 #[tokio::test]
-async fn token_is_mounted_where_nothing_else_is() {
+async fn token_is_mounted_unless_its_path_is_taken() {
     let server = server();
     let http = http(&server);
     let account = json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "pull"}]});

@@ -368,7 +368,7 @@ async fn events_count_towards_no_quota() {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn pods_are_charged_for_what_they_still_hold() {
+async fn resized_pods_are_charged_for_held_resources() {
     let server = server();
     let http = http(&server);
     quota(

@@ -16,7 +16,7 @@ fn escalation_rules(more: &[Value]) -> Value {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn roles_cannot_grant_what_their_writer_lacks() {
+async fn roles_cannot_grant_permissions_their_writer_lacks() {
     let server = server();
     let admin = http(&server);
     grant_cluster(&admin, "jane", &escalation_rules(&[])).await;
@@ -56,7 +56,7 @@ async fn roles_cannot_grant_what_their_writer_lacks() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn bindings_cannot_grant_what_their_writer_lacks() {
+async fn bindings_cannot_grant_permissions_their_writer_lacks() {
     let server = server();
     let admin = http(&server);
     grant_cluster(&admin, "jane", &escalation_rules(&[])).await;

@@ -284,7 +284,7 @@ async fn masters_need_no_binding() {
 
 /// Proves rbac/modes.
 #[tokio::test]
-async fn always_allow_asks_no_roles() {
+async fn always_allow_ignores_roles() {
     let server = ApiServer::builder()
         .authorization(Authorization::AlwaysAllow)
         .build();

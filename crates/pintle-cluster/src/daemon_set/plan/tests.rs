@@ -256,7 +256,7 @@ fn surge_starts_new_pods_before_old_ones_stop() {
 
 /// Proves daemonset/update.
 #[test]
-fn surge_leaves_a_node_when_others_are_available() {
+fn surge_frees_a_node_once_others_are_available() {
     let mut world = world(&rolling(&json!(0), &json!(1)));
     // A Pod may stay on node a, but none would be created there.
     let taints = json!([{ "key": "gpu", "effect": "NoSchedule" }]);

@@ -204,7 +204,7 @@ fn conditions_follow_the_pod() {
 
 /// Proves endpoints/slices.
 #[test]
-fn pods_with_other_ports_or_families_get_slices_of_their_own() {
+fn pods_with_other_ports_or_families_get_other_slices() {
     let mut other = pod(
         2,
         &json!({ "podIPs": [{ "ip": "10.244.0.9" }, { "ip": "fd00::9" }] }),

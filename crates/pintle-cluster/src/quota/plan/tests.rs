@@ -15,7 +15,7 @@ fn used(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn new_quota_gets_a_status_at_once() {
+fn new_quota_gets_a_status_immediately() {
     let hard = json!({ "hard": { "pods": "2" } });
     let fresh = quota(&hard, &json!({}));
     let now = Timestamp::UNIX_EPOCH;

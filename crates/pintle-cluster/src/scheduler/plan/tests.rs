@@ -34,7 +34,7 @@ fn refusal_counts_the_reasons_of_all_nodes() {
 
 /// Proves scheduler/reasons.
 #[test]
-fn each_reason_has_the_words_of_kubernetes() {
+fn reasons_use_kubernetes_wording() {
     let port = json!({ "spec": { "containers": [
         { "name": "c", "ports": [{ "containerPort": 1, "hostPort": 80 }] }] } });
     let by_name = |names: &[&str]| {
@@ -139,7 +139,7 @@ fn better_nodes_win_and_ties_go_to_the_first() {
 
 /// Proves scheduler/preemption.
 #[test]
-fn promised_room_is_kept_for_pods_of_at_least_the_same_priority() {
+fn nominated_node_is_reserved_against_lower_priorities() {
     let high = json!({ "spec": { "priority": 5 } });
     let big = |priority: i32| {
         let mut big = cpu("4");

@@ -98,7 +98,7 @@ fn node_is_chosen_where_it_hurts_least() {
 
 /// Proves scheduler/preemption.
 #[test]
-fn pod_that_never_preempts_or_waits_already_does_not_preempt() {
+fn never_or_already_preempting_pod_does_not_preempt() {
     let mut never = spec(9, "4");
     never["spec"]["preemptionPolicy"] = "Never".into();
     let cluster = nodes(&["a"]).with("a", sized("low-1", 1, "4"));

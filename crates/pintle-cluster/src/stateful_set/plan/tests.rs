@@ -151,7 +151,7 @@ fn ordered_set_creates_one_pod_at_a_time() {
 }
 
 #[test]
-fn parallel_set_creates_all_pods_at_once() {
+fn parallel_set_creates_all_pods_together() {
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     let world = World::new(parallel, [pod(1, "new", Pending)]);
     assert_eq!(world.steps(), ["create db-0@new", "create db-2@new"]);

@@ -83,7 +83,7 @@ fn claim_without_class_gets_the_default_or_waits() {
 
 /// Proves volumes/binding.
 #[test]
-fn provisioner_is_asked_once() {
+fn provisioner_is_named_once() {
     let mut world = World::default();
     world.classes.extend([class("fast", "Immediate", true)]);
     let fast = claim(&json!({ "spec": { "storageClassName": "fast" } }));

@@ -94,7 +94,7 @@ fn rivals_meet_writes_that_could_overwrite() {
 }
 
 #[test]
-fn user_goes_on_only_while_there_are_steps() {
+fn user_acts_only_while_steps_remain() {
     let context = Context {
         steps: 1,
         applies: vec![0],

@@ -9,7 +9,7 @@ fn is_terminating(metadata: Value) -> bool {
 
 /// Proves controller/read-your-writes.
 #[test]
-fn delete_response_tells_terminating_from_gone() {
+fn delete_response_distinguishes_terminating_from_gone() {
     let at = "2026-01-01T00:00:00Z";
     assert!(!is_terminating(json!({"name": "service"})), "no timestamp");
     let unscheduled = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0});

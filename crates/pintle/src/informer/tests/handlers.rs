@@ -231,7 +231,7 @@ async fn handler_shutdown_waits_for_the_call_in_progress() {
 
 /// Proves informer/unregister.
 #[tokio::test(start_paused = true)]
-async fn handler_shutdown_before_start_returns_at_once() {
+async fn handler_shutdown_before_start_returns_immediately() {
     let informer = SharedInformer::<Thing>::new(Server::new());
     let held = Arc::new(());
     let inside = held.clone();

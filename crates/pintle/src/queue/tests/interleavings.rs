@@ -261,7 +261,7 @@ fn dropped_item_runs_again() {
 
 /// Proves queue/delay, queue/no-lost-wakeup.
 #[test]
-fn delayed_keys_run_although_the_timekeeper_leaves() {
+fn delayed_keys_run_after_the_timekeeper_leaves() {
     check(|| {
         let queue = queue();
         block_on(async {

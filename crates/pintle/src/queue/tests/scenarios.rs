@@ -172,7 +172,7 @@ async fn drain_waits_for_ready_dirty_and_processing_keys() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn drain_returns_what_is_left_at_its_deadline() {
+async fn drain_returns_remaining_keys_at_its_deadline() {
     let queue = queue();
     queue.add_after("in an hour", Duration::from_hours(1));
     queue.add_after("in a minute", Duration::from_mins(1));

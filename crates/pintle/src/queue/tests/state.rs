@@ -265,7 +265,7 @@ fn moving_a_delay_often_does_not_grow_the_heap() {
 
 /// Proves queue/delay.
 #[test]
-fn moving_a_delay_stays_cheap_beside_other_delays() {
+fn moving_a_delay_is_cheap_with_many_delays() {
     let mut bench = Bench::new();
     for key in 0..100 {
         bench.add_after(key, 0, 5_000_000);

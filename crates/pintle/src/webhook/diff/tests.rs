@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn patch_touches_only_what_the_view_changed() {
+fn patch_contains_only_fields_the_view_changed() {
     let document = json!({"spec": {"unknown": 1, "list": [1, 2]}, "metadata": {}});
     let before = json!({"spec": {"list": [1, 2], "default": true}, "metadata": {}});
     let after = json!({"spec": {"list": [1], "default": true},

@@ -55,7 +55,7 @@ async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
 
 /// Proves controller/cleanup.
 #[tokio::test(start_paused = true)]
-async fn reconcile_by_key_first_sees_the_object_with_its_finalizer() {
+async fn reconcile_by_key_sees_the_stored_finalizer() {
     let server = ApiServer::builder().build();
     let late = Duration::from_secs(2);
     let world = World::on(slow_watches(&server, "serviceaccounts", late));

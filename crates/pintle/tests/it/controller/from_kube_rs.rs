@@ -30,7 +30,7 @@ fn common(before: &[&str], after: &[&str]) -> usize {
 
 /// Proves controller/kube-runtime-migration.
 #[test]
-fn kube_runtime_controller_moves_with_under_ten_changed_lines() {
+fn kube_runtime_controller_moves_in_under_ten_lines() {
     let (before, after) = (code("## Before"), code("## After"));
     assert!(before.len() >= 100, "{} lines", before.len());
     let common = common(&before, &after);

@@ -69,7 +69,7 @@ async fn cache_that_never_fills_is_an_error_with_its_kind() {
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn shutdown_while_caches_fill_stops_at_once() {
+async fn shutdown_while_caches_fill_is_immediate() {
     let server = ApiServer::builder().build();
     let never = Duration::from_secs(100_000);
     let world = World::on(slow_reads(&server, "configmaps", never));

@@ -204,7 +204,7 @@ async fn reconcile_error_overrides_the_default_retry() {
 
 /// Proves controller/cleanup.
 #[tokio::test(start_paused = true)]
-async fn cleanup_runs_before_the_object_goes() {
+async fn cleanup_runs_before_the_object_is_removed() {
     let world = World::new();
     let state = State::default();
     world.account("a").await;

@@ -193,7 +193,7 @@ async fn observe_deletion(
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn reconcile_does_not_see_what_was_deleted() {
+async fn reconcile_does_not_see_deleted_objects() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
         let case = scope.to_string();
         let (seen, stale) = observe_deletion(scope, None).await;

@@ -49,7 +49,7 @@ async fn found(budgets: &Budgets) -> (Vec<String>, Status) {
 
 /// Proves conditions/readiness, kstatus/generic.
 #[tokio::test(start_paused = true)]
-async fn reported_readiness_is_what_kstatus_computes() {
+async fn reported_readiness_matches_kstatus() {
     let client = ApiServer::builder().build().client();
     let budgets = Budgets::namespaced(client.clone(), "default");
     let budget = json!({

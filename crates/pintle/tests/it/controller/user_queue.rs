@@ -37,7 +37,7 @@ async fn run_returns_when_the_user_shuts_the_queue_down() {
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn run_returns_at_once_on_a_queue_that_is_shut_down() {
+async fn run_returns_immediately_if_the_queue_is_shut_down() {
     let world = World::new();
     let queue = WorkQueue::new("accounts");
     queue.shut_down();

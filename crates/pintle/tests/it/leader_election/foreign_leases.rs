@@ -35,7 +35,7 @@ async fn lease_released_by_client_go_is_free() {
 
 /// Proves election/takeover-after-expiry.
 #[tokio::test(start_paused = true)]
-async fn unknown_holder_is_given_a_whole_lease_duration() {
+async fn unknown_holder_keeps_a_whole_lease_duration() {
     let server = ApiServer::builder().build();
     let abandoned = json!({
         "holderIdentity": "x", "leaseDurationSeconds": 40, "leaseTransitions": 4,

@@ -138,7 +138,7 @@ async fn list_may_depend_on_a_server_of_the_same_program() {
 
 /// Proves manager/failure.
 #[tokio::test(start_paused = true)]
-async fn isolated_server_that_is_never_ready_is_given_up() {
+async fn isolated_server_that_is_never_ready_is_abandoned() {
     let api = ApiServer::builder().build();
     account(&api.client(), "a").await;
     let record = Record::default();
@@ -331,7 +331,7 @@ async fn duplicate_component_names_are_an_error() {
 
 /// Proves manager/stop-deadline.
 #[tokio::test(start_paused = true)]
-async fn stop_reports_what_it_dropped() {
+async fn stop_reports_dropped_work() {
     let api = ApiServer::builder().build();
     account(&api.client(), "slow").await;
     let mut manager = manager(api.client()).stop_within(10 * SECOND).build();

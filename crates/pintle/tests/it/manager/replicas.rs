@@ -34,7 +34,7 @@ fn child(key: &ObjectKey) -> ConfigMap {
 
 /// Proves manager/warm-standby.
 #[tokio::test(start_paused = true)]
-async fn standby_takes_over_at_once_and_lists_nothing() {
+async fn standby_takes_over_immediately_without_a_list() {
     let api = ApiServer::builder().build();
     account(&api.client(), "a").await;
     let (record, lists) = (Record::default(), Record::default());

@@ -26,7 +26,7 @@ use crate::support::config_map;
 
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]
-async fn thousand_terms_leave_nothing_behind() {
+async fn thousand_terms_do_not_leak() {
     let api = ApiServer::builder().build();
     for name in ["a", "b", "c"] {
         account(&api.client(), name).await;

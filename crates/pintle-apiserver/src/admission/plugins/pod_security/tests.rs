@@ -130,7 +130,7 @@ fn baseline_rejects_each_privilege_with_upstream_message() {
 
 /// Proves pod-security/checks.
 #[test]
-fn restricted_requires_what_kubernetes_requires() {
+fn restricted_has_the_checks_of_kubernetes() {
     let ok = restricted("/nodeName", json!("n"));
     assert_eq!(ok, "");
     for (pointer, value, message) in [

@@ -97,7 +97,7 @@ fn unreadable_annotations_are_dropped() {
 }
 
 #[test]
-fn zero_target_value_beside_average_is_dropped() {
+fn zero_target_value_with_an_average_is_dropped() {
     for (value, expected) in [
         ("5", json!("5")),
         ("\"5\"", json!("5")),

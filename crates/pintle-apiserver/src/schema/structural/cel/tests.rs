@@ -273,7 +273,7 @@ fn levels_share_the_types_below_them() {
 
 /// Proves crd/rules-compiled.
 #[test]
-fn wrong_field_path_is_reported_beside_other_errors_in_rules() {
+fn wrong_field_path_is_reported_with_other_rule_errors() {
     let properties = json!({ "n": { "type": "integer" } });
     let mut schema = spec_rule(&properties, &json!({ "rule": "true", "fieldPath": ".m" }));
     let rules = schema["properties"]["spec"]["x-kubernetes-validations"].as_array_mut();

@@ -14,7 +14,7 @@ fn whole(properties: Value) -> Value {
 
 /// Proves cel/patterns.
 #[test]
-fn patterns_mean_what_they_mean_in_go() {
+fn patterns_match_as_in_go() {
     for (pattern, text) in [
         ("^{{.*}}$", "{{name}}"),
         (r"^\${[A-Z_]+}$", "${HOME}"),

@@ -37,7 +37,7 @@ fn endpoint_slice_row_shows_ports_and_addresses() {
 }
 
 #[test]
-fn classes_and_addresses_show_what_they_refer_to() {
+fn classes_and_addresses_show_their_references() {
     let class = json!({"metadata": {"name": "web",
             "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
             "spec": {"parameters": {"apiGroup": "k8s.example.com", "kind": "P", "name": "x"}}});
