@@ -71,7 +71,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
     }
 }
 
-/// Proves patch/strategic, apply/ownership, apply/updates-take-over, objects/defaults.
+/// Proves patch/formats, apply/ownership, apply/updates-take-over, objects/defaults.
 #[test]
 fn recorded_writes_have_the_same_result() {
     let series: Vec<Value> =

@@ -30,19 +30,19 @@ async fn scene() -> Scene<InProcess> {
     Scene::with(InProcess::new(Crd::Own).await, run).await
 }
 
-/// Proves sample/builder, sample/status, sample/synced-event, sample/field-manager.
+/// Proves sample/builder, sample/status, sample/synced-event, sample/least-privilege.
 #[tokio::test(start_paused = true)]
 async fn foo_gets_a_deployment_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
-/// Proves sample/builder, sample/replicas.
+/// Proves sample/builder, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn scaling_preserves_labels_set_by_others() {
     scenarios::scale(&scene().await).await;
 }
 
-/// Proves sample/builder, sample/replicas.
+/// Proves sample/builder, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn unset_replicas_are_left_to_other_writers() {
     scenarios::no_replicas(&scene().await).await;
@@ -54,7 +54,7 @@ async fn missing_deployment_name_is_reported_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
-/// Proves sample/builder, sample/foreign-deployment.
+/// Proves sample/builder, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn foreign_deployment_is_left_alone() {
     scenarios::foreign_deployment(&scene().await).await;
@@ -84,7 +84,7 @@ async fn changes_during_downtime_are_caught_up() {
     scenarios::controller_down(&scene().await).await;
 }
 
-/// Proves sample/builder, sample/two-controllers.
+/// Proves sample/builder, sample/retries.
 #[tokio::test(start_paused = true)]
 async fn two_controllers_converge() {
     scenarios::two_controllers(&scene().await).await;

@@ -111,7 +111,7 @@ where
     trial(folder, &["namespace-delete"], controller).story(Story::new().apply(&shop))
 }
 
-/// Proves trials/finds-known-bugs, trials/namespace-deletion.
+/// Proves trials/finds-known-bugs, trials/faults.
 #[test]
 fn stuck_namespace_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn stuck_namespace_is_found() {
     assert!(report.found(Oracle::SameEnd), "{report}");
 }
 
-/// Proves trials/no-false-alarm, trials/namespace-deletion.
+/// Proves trials/no-false-alarm, trials/faults.
 #[test]
 fn namespace_of_the_repair_is_deleted() {
     let folder = tempfile::tempdir().unwrap();

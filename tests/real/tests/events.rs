@@ -116,7 +116,7 @@ async fn event_of_a_cluster_scoped_object_is_stored() {
     assert_eq!(recorded.items.len(), 1);
 }
 
-/// Proves owner/reference, finalizer/stored-first, finalizer/removal.
+/// Proves owner/reference, finalizer/stored-first.
 #[tokio::test]
 async fn finalizer_delays_deletion_of_owner_and_children() {
     let namespace = TestNamespace::create().await;

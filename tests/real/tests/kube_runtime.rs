@@ -107,7 +107,7 @@ async fn watchers(client: Client, id: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// Proves wire/metadata-only, lists/pages, watch/bookmarks, watch/streaming-list.
+/// Proves wire/tables, lists/pages, watch/bookmarks.
 #[tokio::test]
 async fn watchers_see_the_same_events_as_on_kubernetes() {
     let server = ApiServer::builder().build();
@@ -163,7 +163,7 @@ impl std::error::Error for Never {}
 
 /// Runs a controller that maintains an owned copy of each ConfigMap labeled `copy`.
 ///
-/// Proves apply/create, apply/ownership.
+/// Proves apply/merging, apply/ownership.
 #[tokio::test]
 async fn kube_runtime_controller_works_on_our_server() {
     let server = ApiServer::builder().build();

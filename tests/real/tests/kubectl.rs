@@ -191,7 +191,7 @@ fn compare(line: &str, sides: &[Side; 2], report: &mut Vec<String>) {
     }
 }
 
-/// Proves wire/http, openapi/documents, wire/protobuf, apply/updates-take-over, delete/observable.
+/// Proves wire/formats, openapi/documents, apply/updates-take-over, delete/answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_output_is_the_same_on_both_servers() {
     let scratch = Scratch::new("kubectl");

@@ -180,7 +180,7 @@ async fn streamed_and_paged_lists_continue_with_a_watch() {
     );
 }
 
-/// Proves source/request-options, reflector/converges.
+/// Proves source/requests, reflector/converges.
 #[tokio::test]
 async fn metadata_and_dynamic_kinds_are_supported() {
     let namespace = TestNamespace::create().await;

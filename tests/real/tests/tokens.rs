@@ -73,7 +73,7 @@ async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
     parts
 }
 
-/// Proves subresources/finalize-and-token.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn tokens_have_the_same_claims() {
     let server = ApiServer::builder().build();

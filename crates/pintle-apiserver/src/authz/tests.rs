@@ -1,6 +1,6 @@
 use super::*;
 
-/// Proves rbac/modes.
+/// Proves rbac/defaults.
 #[test]
 fn unknown_modes_do_not_parse() {
     assert_eq!("AlwaysAllow".parse(), Ok(Authorization::AlwaysAllow));

@@ -3,7 +3,7 @@ use crate::schema::structural::any_json;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Proves patch/merge.
+/// Proves patch/formats.
 #[test]
 fn rfc_examples() {
     let cases = [
@@ -53,7 +53,7 @@ fn rfc_examples() {
     }
 }
 
-/// Proves patch/merge.
+/// Proves patch/formats.
 #[test]
 fn patch_must_be_an_object() {
     let mut object = json!({"a": 1});
@@ -73,7 +73,7 @@ fn nesting_is_limited() {
 }
 
 proptest! {
-    // Proves patch/merge.
+    // Proves patch/formats.
     #[test]
     fn merge_is_idempotent(object in any_json(), patch in any_json()) {
         let mut once = object;
@@ -84,7 +84,7 @@ proptest! {
         }
     }
 
-    // Proves patch/merge.
+    // Proves patch/formats.
     #[test]
     fn empty_patch_changes_nothing(object in any_json()) {
         if object.is_object() {

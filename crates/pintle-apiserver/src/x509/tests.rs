@@ -192,7 +192,7 @@ fn invalid_der_certificate_is_refused_with_go_message() {
 const RSA_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 
 proptest! {
-    // Proves errors/no-panic.
+    // Proves errors/status-reasons.
     #[test]
     fn garbage_is_malformed(
         der in prop::collection::vec(any::<u8>(), 0..64),

@@ -52,7 +52,7 @@ async fn apply_options_are_validated() {
     );
 }
 
-/// Proves apply/create, apply/ownership, apply/idempotent, objects/preconditions.
+/// Proves apply/merging, apply/ownership, objects/preconditions.
 #[tokio::test]
 async fn appliers_share_equal_values_or_conflict() {
     let server = server();

@@ -98,7 +98,7 @@ async fn namespace_subresources_hide_resources_of_that_name() {
     assert_eq!(admin.post(path, &foo("a")).await.0, 404);
 }
 
-/// Proves rbac/connects.
+/// Proves rbac/one-path.
 #[tokio::test]
 async fn connects_with_get_also_need_create() {
     let server = server();

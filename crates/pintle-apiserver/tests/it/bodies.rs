@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 
-/// Proves wire/protobuf.
+/// Proves wire/formats.
 #[tokio::test]
 async fn protobuf_bodies_are_decoded() {
     let server = server();
@@ -54,7 +54,7 @@ async fn unknown_fields_of_built_in_kinds_are_reported() {
     assert_eq!((code, made.get("colour")), (201, None));
 }
 
-/// Proves wire/protobuf, wire/accept.
+/// Proves wire/formats.
 #[tokio::test]
 async fn custom_resources_reject_protobuf() {
     let server = server();

@@ -130,7 +130,7 @@ async fn every_group_version_has_an_api_service() {
     );
 }
 
-/// Proves errors/not-implemented, bootstrap/objects.
+/// Proves errors/status-reasons, bootstrap/objects.
 #[tokio::test]
 async fn api_service_of_another_server_is_rejected() {
     let server = server();

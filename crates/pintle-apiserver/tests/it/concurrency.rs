@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const WRITERS: usize = 8;
 const WRITES: usize = 60;
 
-/// Proves watch/complete-and-ordered, watch/selectors, objects/server-fields.
+/// Proves watch/complete-and-ordered, watch/selectors, objects/identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watchers_see_all_writes_once_in_one_order() {
     let server = server();
@@ -271,7 +271,7 @@ fn race(
     one.into_iter().zip(two).map(|(a, b)| [a, b]).collect()
 }
 
-/// Proves apply/create, apply/ownership.
+/// Proves apply/merging, apply/ownership.
 #[test]
 fn concurrent_applies_create_once_then_merge() {
     let server = server();

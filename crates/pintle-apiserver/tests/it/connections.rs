@@ -337,7 +337,7 @@ async fn full_listener_resets_new_connections() {
     wait_until_served(&bound).await;
 }
 
-/// Proves wire/http.
+/// Proves wire/formats.
 #[tokio::test]
 async fn alpn_selects_the_protocol() {
     let (_server, bound) = serve(patient()).await;

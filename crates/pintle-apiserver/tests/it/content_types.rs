@@ -81,7 +81,7 @@ async fn table_watch_sends_its_columns_once() {
     assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
 }
 
-/// Proves wire/metadata-only.
+/// Proves wire/tables.
 #[tokio::test]
 async fn metadata_only_list() {
     let server = server();
@@ -94,7 +94,7 @@ async fn metadata_only_list() {
     assert_eq!(list["items"][0].get("data"), None);
 }
 
-/// Proves wire/accept, wire/tables.
+/// Proves wire/formats, wire/tables.
 #[tokio::test]
 async fn unsupported_accept_gets_406() {
     let server = server();
@@ -251,7 +251,7 @@ async fn watch_sends_each_event_as_one_line() {
     }
 }
 
-/// Proves wire/size-limits, wire/protobuf, wire/accept.
+/// Proves wire/size-limits, wire/formats.
 #[tokio::test]
 async fn bodies_are_limited_in_size_and_type() {
     let server = server();

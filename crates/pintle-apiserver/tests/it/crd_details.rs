@@ -65,7 +65,7 @@ async fn unknown_formats_cause_warnings_once() {
     assert!(updated.headers().get("warning").is_none());
 }
 
-/// Proves crd/defaulting, crd/rules-compiled.
+/// Proves crd/defaulting, crd/rules.
 #[tokio::test]
 async fn default_that_violates_a_rule_is_rejected() {
     let server = server();
@@ -88,7 +88,7 @@ async fn default_that_violates_a_rule_is_rejected() {
     assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
 }
 
-/// Proves crd/validated, crd/rules-compiled.
+/// Proves crd/validated, crd/rules.
 #[tokio::test]
 async fn broken_rule_is_reported_with_other_errors() {
     let server = server();

@@ -226,7 +226,7 @@ async fn tolerated_violations_of_rules_cause_warnings() {
     assert!(response.headers().get("warning").is_none());
 }
 
-/// Proves crd/objects-outlive-versions, crd/deletion.
+/// Proves crd/deletion.
 #[tokio::test]
 async fn crd_that_serves_nothing_keeps_its_objects() {
     let server = server();

@@ -28,7 +28,7 @@ async fn filled(count: usize) -> (ApiServer, Http) {
     (server, http)
 }
 
-/// Proves lists/sorted, lists/selectors.
+/// Proves lists/selectors.
 #[tokio::test]
 async fn lists_are_sorted_and_filtered() {
     let (server, http) = filled(4).await;
@@ -175,7 +175,7 @@ async fn resource_version_selects_the_state() {
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
 }
 
-/// Proves delete/collection.
+/// Proves delete/answer.
 #[tokio::test]
 async fn collection_is_deleted_by_selector() {
     let (_server, http) = filled(4).await;
@@ -199,7 +199,7 @@ async fn all_namespaces_path_is_read_only() {
     );
 }
 
-/// Proves lists/pages, errors/no-panic.
+/// Proves lists/pages, errors/status-reasons.
 #[tokio::test]
 async fn continue_token_does_not_leak_other_namespaces() {
     let (_server, http) = filled(3).await;

@@ -46,7 +46,7 @@ fn for_deployments(mutations: &Value) -> Value {
     policy
 }
 
-/// Proves mutating-policies/apply.
+/// Proves mutating-policies/mutations.
 #[tokio::test]
 async fn match_conditions_decide_whether_a_policy_mutates() {
     let server = server();
@@ -63,7 +63,7 @@ async fn match_conditions_decide_whether_a_policy_mutates() {
     }
 }
 
-/// Proves mutating-policies/apply.
+/// Proves mutating-policies/mutations.
 #[tokio::test]
 async fn apply_configuration_merges_lists_by_key() {
     let server = server();
@@ -96,7 +96,7 @@ async fn apply_configuration_merges_lists_by_key() {
     );
 }
 
-/// Proves mutating-policies/apply.
+/// Proves mutating-policies/mutations.
 #[tokio::test]
 async fn apply_configuration_must_fit_the_schema() {
     let server = server();
@@ -134,7 +134,7 @@ async fn apply_configuration_must_fit_the_schema() {
     }
 }
 
-/// Proves mutating-policies/json-patch.
+/// Proves mutating-policies/mutations.
 #[tokio::test]
 async fn json_patch_changes_the_object() {
     let server = server();

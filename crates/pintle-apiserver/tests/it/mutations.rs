@@ -378,7 +378,7 @@ async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves errors/no-panic.
+    // Proves errors/status-reasons.
     #[test]
     fn damaged_json_and_patches_are_handled(
         request in prop::sample::select(real_requests()),
@@ -391,7 +391,7 @@ proptest! {
         runtime().block_on(send(method, path, content_type, text(&body).into_bytes()));
     }
 
-    // Proves errors/no-panic, objects/field-validation.
+    // Proves errors/status-reasons, objects/field-validation.
     #[test]
     fn duplicate_keys_are_reported(
         request in prop::sample::select(real_requests()),
@@ -405,7 +405,7 @@ proptest! {
         runtime().block_on(send_duplicate(method, path, content_type, body, place));
     }
 
-    // Proves errors/no-panic.
+    // Proves errors/status-reasons.
     #[test]
     fn damaged_text_is_handled(
         request in prop::sample::select(real_requests()),
@@ -426,7 +426,7 @@ proptest! {
         runtime().block_on(send(method, path, content_type, text));
     }
 
-    // Proves errors/no-panic, wire/protobuf.
+    // Proves errors/status-reasons, wire/formats.
     #[test]
     fn damaged_protobuf_is_handled(
         which in prop::sample::select(vec![

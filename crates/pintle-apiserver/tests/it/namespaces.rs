@@ -22,7 +22,7 @@ async fn system_namespaces_exist_and_cannot_be_deleted() {
     }
 }
 
-/// Proves namespaces/missing-or-terminating, apiserver/paths, subresources/finalize-and-token.
+/// Proves namespaces/missing-or-terminating, apiserver/paths, reviews/answered.
 #[tokio::test]
 async fn terminating_namespace_rejects_new_objects() {
     let server = server();

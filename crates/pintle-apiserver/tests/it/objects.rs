@@ -3,7 +3,7 @@
 use crate::support::*;
 use serde_json::json;
 
-/// Proves objects/server-fields.
+/// Proves objects/identity.
 #[tokio::test]
 async fn server_sets_system_metadata() {
     let server = server();
@@ -26,7 +26,7 @@ async fn server_sets_system_metadata() {
     assert_eq!((code, status.get("reason")), (500, None));
 }
 
-/// Proves objects/generate-name.
+/// Proves objects/identity.
 #[tokio::test]
 async fn generate_name_becomes_a_name() {
     let server = server();
@@ -52,7 +52,7 @@ async fn generate_name_becomes_a_name() {
     }
 }
 
-/// Proves objects/body-matches-path, errors/status-reasons.
+/// Proves objects/identity, errors/status-reasons.
 #[tokio::test]
 async fn path_and_body_must_agree() {
     let server = server();
@@ -142,7 +142,7 @@ async fn put_creates_some_kinds() {
     assert_eq!(http.put(path, &lease).await.0, 201);
 }
 
-/// Proves objects/preconditions, objects/server-fields.
+/// Proves objects/preconditions, objects/identity.
 #[tokio::test]
 async fn identity_cannot_be_changed() {
     let server = server();
@@ -169,7 +169,7 @@ async fn identity_cannot_be_changed() {
     );
 }
 
-/// Proves objects/no-op-write.
+/// Proves objects/generation.
 #[tokio::test]
 async fn no_op_write_keeps_the_resource_version() {
     let server = server();
@@ -233,7 +233,7 @@ async fn patch_checks_a_version_it_names() {
     assert_eq!(http.merge(&path, &stale).await.0, 409);
 }
 
-/// Proves patch/json, patch/merge.
+/// Proves patch/formats.
 #[tokio::test]
 async fn json_patch_and_merge_patch_work() {
     let server = server();
@@ -327,7 +327,7 @@ async fn object_has_at_most_one_controller() {
     );
 }
 
-/// Proves patch/content-type, patch/strategic.
+/// Proves patch/formats.
 #[tokio::test]
 async fn strategic_patches_need_a_built_in_kind() {
     let server = server();

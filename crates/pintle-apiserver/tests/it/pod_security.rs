@@ -174,7 +174,7 @@ async fn invalid_namespace_labels_are_refused_once() {
     );
 }
 
-/// Proves pod-security/existing-pods.
+/// Proves pod-security/labels.
 #[tokio::test(start_paused = true)]
 async fn stricter_namespace_warns_about_existing_pods() {
     let server = server();

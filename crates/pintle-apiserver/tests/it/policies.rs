@@ -130,7 +130,7 @@ async fn failure_policy_decides_about_errors() {
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
-/// Proves policies/actions.
+/// Proves policies/deny.
 #[tokio::test]
 async fn binding_can_warn_instead_of_refusing() {
     let server = server();
@@ -226,7 +226,7 @@ async fn constraints_of_policy_and_binding_both_select() {
     assert_eq!(system.post(CONFIG_MAPS, &free).await.0, 201);
 }
 
-/// Proves policies/variables.
+/// Proves policies/matching.
 #[tokio::test]
 async fn variables_are_evaluated_when_they_are_used() {
     let server = server();
@@ -255,7 +255,7 @@ async fn variables_are_evaluated_when_they_are_used() {
     );
 }
 
-/// Proves policies/variables.
+/// Proves policies/matching.
 #[tokio::test]
 async fn many_nested_variables_do_not_overflow_the_stack() {
     let server = server();
@@ -283,7 +283,7 @@ async fn many_nested_variables_do_not_overflow_the_stack() {
     assert!(why.contains("is nested too deeply"), "{why}");
 }
 
-/// Proves policies/params.
+/// Proves policies/matching.
 #[tokio::test]
 async fn parameters_come_from_the_objects_a_binding_refers_to() {
     let server = server();
@@ -326,7 +326,7 @@ async fn parameters_come_from_the_objects_a_binding_refers_to() {
     assert_eq!(status["message"], denied("selected refuses"));
 }
 
-/// Proves policies/params.
+/// Proves policies/matching.
 #[tokio::test]
 async fn unknown_parameter_kind_fails_the_policy() {
     let server = server();
@@ -444,7 +444,7 @@ async fn expensive_validations_exhaust_the_budget() {
     );
 }
 
-/// Proves policies/variables.
+/// Proves policies/matching.
 #[tokio::test]
 async fn has_finds_only_declared_variables() {
     let server = server();

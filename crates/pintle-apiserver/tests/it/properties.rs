@@ -166,7 +166,7 @@ proptest! {
         });
     }
 
-    // Proves errors/no-panic.
+    // Proves errors/status-reasons.
     #[test]
     fn requests_never_panic_or_write_partially(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE"]),

@@ -65,7 +65,7 @@ async fn review_error(http: &Http, token: &str) -> String {
     status["error"].as_str().unwrap().to_owned()
 }
 
-/// Proves subresources/finalize-and-token.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn token_has_the_claims_of_kubernetes() {
     let server = server();
@@ -107,7 +107,7 @@ async fn token_has_the_claims_of_kubernetes() {
     assert_eq!(http.post("/openid/v1/jwks", &json!({})).await.0, 405);
 }
 
-/// Proves subresources/finalize-and-token.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn invalid_token_requests_are_rejected() {
     let server = server();
@@ -158,7 +158,7 @@ async fn invalid_token_requests_are_rejected() {
     assert_eq!(http.post(TOKEN, &request).await.0, 409);
 }
 
-/// Proves subresources/finalize-and-token, reviews/answered.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn token_expires_with_its_bound_object() {
     let server = server();
@@ -199,7 +199,7 @@ async fn token_expires_with_its_bound_object() {
     }
 }
 
-/// Proves subresources/finalize-and-token.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn kubelet_token_gets_an_extended_lifetime() {
     let server = server();
@@ -316,7 +316,7 @@ async fn post(client: &Client, path: &str, body: &Value, headers: &[(&str, &str)
     (code, serde_json::from_slice(&bytes).unwrap())
 }
 
-/// Proves subresources/finalize-and-token, errors/status-reasons, auth/identity, auth/listener.
+/// Proves reviews/answered, errors/status-reasons, auth/identity, auth/listener.
 #[tokio::test]
 async fn client_with_a_token_acts_as_its_account() {
     let (server, seconds) = clocked();
@@ -478,7 +478,7 @@ async fn token_outlives_a_pending_deletion_by_a_minute() {
     }
 }
 
-/// Proves auth/issuer.
+/// Proves auth/identity.
 #[tokio::test]
 async fn response_that_depends_on_host_is_not_cached() {
     const PROVIDER: &str = "/.well-known/openid-configuration";

@@ -19,7 +19,7 @@ async fn config(bound: &Bound) -> Config {
     config_of(&bound.kubeconfig()).await
 }
 
-/// Proves wire/http, auth/listener.
+/// Proves wire/formats, auth/listener.
 #[tokio::test]
 async fn client_with_the_kubeconfig_is_served_over_tls() {
     let server = ApiServer::builder().build();
@@ -183,7 +183,7 @@ fn yaml(path: &std::path::Path) -> serde_json::Value {
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Proves auth/kubeconfig-merge, auth/secrets.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn context_is_merged_and_removed() {
     let server = ApiServer::builder().build();
@@ -215,7 +215,7 @@ async fn context_is_merged_and_removed() {
     bound.shutdown().await;
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn context_of_a_running_cluster_is_not_taken_over() {
     let server = ApiServer::builder().build();
@@ -253,7 +253,7 @@ async fn context_of_a_running_cluster_is_not_taken_over() {
     second.shutdown().await;
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn previous_context_survives_a_crashed_run() {
     let server = ApiServer::builder().build();
@@ -273,7 +273,7 @@ async fn previous_context_survives_a_crashed_run() {
     bound.shutdown().await;
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn empty_kubeconfig_is_not_deleted() {
     let server = ApiServer::builder().build();
@@ -286,7 +286,7 @@ async fn empty_kubeconfig_is_not_deleted() {
     bound.shutdown().await;
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn dangling_link_is_followed() {
     let server = ApiServer::builder().build();
@@ -306,7 +306,7 @@ async fn dangling_link_is_followed() {
     bound.shutdown().await;
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn file_that_is_not_a_kubeconfig_is_not_changed() {
     let server = ApiServer::builder().build();
@@ -333,7 +333,7 @@ async fn file_that_is_not_a_kubeconfig_is_not_changed() {
     bound.shutdown().await;
 }
 
-/// Proves auth/secrets.
+/// Proves auth/kubeconfig.
 #[tokio::test]
 async fn kubeconfig_has_mode_0600() {
     let server = ApiServer::builder().build();
@@ -439,7 +439,7 @@ async fn impersonation_needs_permissions() {
     bound.shutdown().await;
 }
 
-/// Proves auth/identity, auth/secrets.
+/// Proves auth/identity, auth/kubeconfig.
 #[tokio::test]
 async fn user_kubeconfig_needs_a_name_and_is_private() {
     let server = ApiServer::builder().build();

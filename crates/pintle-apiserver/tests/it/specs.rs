@@ -40,7 +40,7 @@ async fn generation_counts_spec_changes() {
     assert_eq!(created["metadata"].get("generation"), None);
 }
 
-/// Proves patch/result-validated.
+/// Proves patch/formats.
 #[tokio::test]
 async fn patched_object_is_defaulted_and_validated() {
     let server = server();

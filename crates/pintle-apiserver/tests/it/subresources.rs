@@ -378,7 +378,7 @@ async fn event_with_event_time_needs_reporter_and_action() {
     );
 }
 
-/// Proves errors/not-implemented.
+/// Proves errors/status-reasons.
 #[tokio::test]
 async fn missing_subresources_answer_501() {
     let server = server();

@@ -139,7 +139,7 @@ async fn bookmarks_are_opt_in() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves watch/streaming-list.
+/// Proves watch/bookmarks.
 #[tokio::test(start_paused = true)]
 async fn streaming_list_marks_its_end() {
     let server = server();

@@ -237,7 +237,7 @@ async fn endless_response_of_a_service_is_cut_off() {
     assert!(message.contains("length limit exceeded"), "{message}");
 }
 
-/// Proves admission/refusal.
+/// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn warnings_reach_the_client_of_an_allowed_write() {
     let server = server();
@@ -435,7 +435,7 @@ async fn webhooks_run_between_the_other_plugins() {
     assert_eq!(quota["status"]["used"]["pods"], "0", "quotas come last");
 }
 
-/// Proves admission/refusal.
+/// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn validating_webhooks_run_concurrently_and_all_count() {
     let server = server();

@@ -26,7 +26,7 @@ fn configuration(client: &Value) -> Value {
             "operations": ["CREATE"]}]}]})
 }
 
-/// Proves webhook-calls/system-roots.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn webhook_without_bundle_is_verified_by_the_roots() {
     let webhook = denying().await;
@@ -57,7 +57,7 @@ async fn webhook_without_bundle_is_verified_by_the_roots() {
     }
 }
 
-/// Proves webhook-calls/system-roots.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn webhook_with_an_untrusted_certificate_is_refused() {
     let (webhook, other) = (denying().await, denying().await);

@@ -169,7 +169,7 @@ async fn self_signed_certificate_can_be_its_own_authority() {
     assert!(why.contains("tls: failed to verify certificate"), "{why}");
 }
 
-/// Proves webhook-calls/services.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn service_resolves_to_a_ready_endpoint_of_the_right_port() {
     let webhook = WebhookServer::start(&["hook.default.svc"], allow).await;
@@ -220,7 +220,7 @@ async fn service_resolves_to_a_ready_endpoint_of_the_right_port() {
     assert_eq!(create(&http).await, (201, String::new()));
 }
 
-/// Proves webhook-calls/services.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn service_without_slices_resolves_to_its_endpoints() {
     let webhook = WebhookServer::start(&["hook.default.svc"], allow).await;

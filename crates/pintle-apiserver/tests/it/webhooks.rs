@@ -99,7 +99,7 @@ async fn mutating_webhooks_run_in_the_order_of_their_configurations() {
     assert_eq!(created["data"]["trace"], "bac");
 }
 
-/// Proves webhook-calls/services.
+/// Proves webhook-calls/https.
 #[tokio::test]
 async fn service_resolves_to_its_endpoints_or_a_registered_address() {
     let webhook = WebhookServer::start(&["hook.default.svc"], |_, asked| {
@@ -156,7 +156,7 @@ async fn service_resolves_to_its_endpoints_or_a_registered_address() {
     assert_eq!(status["message"], why);
 }
 
-/// Proves webhook-calls/services.
+/// Proves webhook-calls/https.
 #[tokio::test(start_paused = true)]
 async fn service_can_be_a_tower_service_in_this_process() {
     let server = server();

@@ -13,7 +13,7 @@ fn event(metadata: &Value) -> Value {
         "reason": "Tested", "message": "m", "type": "Normal"})
 }
 
-/// Proves objects/body-matches-path.
+/// Proves objects/identity.
 #[tokio::test]
 async fn namespace_of_cluster_scoped_object_is_cleared() {
     let server = server();
@@ -97,7 +97,7 @@ async fn annotating_a_deployment_bumps_its_generation() {
     assert_eq!(generation(&driver), None);
 }
 
-/// Proves objects/server-fields.
+/// Proves objects/identity.
 #[tokio::test]
 async fn create_with_version_is_refused_after_validation() {
     let server = server();

@@ -32,7 +32,7 @@ fn deleted(mut meta: ObjectMeta) -> ObjectMeta {
     meta
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[test]
 fn owner_adopts_matching_orphans_and_releases_mismatches() {
     assert_eq!(claim(&owner(), &orphan(), true), Claim::Adopt);
@@ -47,7 +47,7 @@ fn owner_adopts_matching_orphans_and_releases_mismatches() {
     );
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[test]
 fn objects_of_another_controller_are_ignored() {
     assert_eq!(
@@ -60,7 +60,7 @@ fn objects_of_another_controller_are_ignored() {
     );
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[test]
 fn deleted_owner_neither_adopts_nor_releases() {
     let owner = deleted(owner());

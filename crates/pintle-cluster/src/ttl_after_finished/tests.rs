@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Proves job/ttl.
+/// Proves job/exactly-once.
 #[test]
 fn ttl_starts_when_the_job_finishes() {
     let at = |seconds: i64| Timestamp::from_second(1_700_000_000 + seconds).unwrap();

@@ -149,7 +149,7 @@ async fn annotations_set_the_load() {
     cluster.stop().await;
 }
 
-/// Proves autoscaler/limits, cluster/quiescent.
+/// Proves autoscaler/limits, cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn scaling_behavior_is_honoured_and_steady_load_is_idle() {
     let (cluster, kubectl) = start(virtual_cluster()).await;

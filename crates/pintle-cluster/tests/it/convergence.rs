@@ -141,7 +141,7 @@ fn failed_write_or_lost_response_leads_to_the_same_result() {
     }
 }
 
-/// Proves cluster/quiescent.
+/// Proves cluster/end-states.
 #[test]
 fn idle_cluster_writes_nothing_for_a_day() {
     run(async {

@@ -71,7 +71,7 @@ async fn reasons(kubectl: &Kubectl) -> Vec<String> {
     reasons
 }
 
-/// Proves cronjob/schedule, cronjob/history.
+/// Proves cronjob/schedule, cronjob/jobs.
 #[tokio::test(start_paused = true)]
 async fn jobs_start_on_schedule_and_old_ones_go() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -99,7 +99,7 @@ async fn jobs_start_on_schedule_and_old_ones_go() {
     cluster.stop().await;
 }
 
-/// Proves cronjob/concurrency.
+/// Proves cronjob/jobs.
 #[tokio::test(start_paused = true)]
 async fn concurrency_policy_decides_about_running_jobs() {
     for (policy, expected) in [
@@ -164,7 +164,7 @@ async fn schedule_change_and_time_zone_apply() {
     cluster.stop().await;
 }
 
-/// Proves job/ttl.
+/// Proves job/exactly-once.
 #[tokio::test(start_paused = true)]
 async fn finished_job_is_deleted_after_its_ttl() {
     let (cluster, kubectl) = start(virtual_cluster()).await;

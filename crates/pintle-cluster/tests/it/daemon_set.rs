@@ -309,7 +309,7 @@ async fn revisions_are_numbered_and_limited() {
     cluster.stop().await;
 }
 
-/// Proves daemonset/adoption.
+/// Proves workloads/adoption.
 #[tokio::test(start_paused = true)]
 async fn orphaned_pods_are_adopted() {
     let (cluster, kubectl) = start(virtual_cluster()).await;

@@ -128,7 +128,7 @@ async fn kind_without_the_preferred_version_is_collected() {
     cluster.stop().await;
 }
 
-/// Proves gc/collects, gc/orphan.
+/// Proves gc/collects, gc/propagation.
 #[tokio::test(start_paused = true)]
 async fn owner_in_another_version_orphans_its_dependent() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -221,7 +221,7 @@ async fn deletion_waits_for_a_broken_conversion_webhook() {
     cluster.stop().await;
 }
 
-/// Proves gc/foreground.
+/// Proves gc/propagation.
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_removes_the_deployment_last() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -236,7 +236,7 @@ async fn foreground_deletion_removes_the_deployment_last() {
     cluster.stop().await;
 }
 
-/// Proves gc/orphan, replicaset/adoption.
+/// Proves gc/propagation, workloads/adoption.
 #[tokio::test(start_paused = true)]
 async fn orphaned_set_is_adopted_by_the_next_deployment() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -282,7 +282,7 @@ async fn owner_in_another_namespace_is_reported() {
     cluster.stop().await;
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[tokio::test(start_paused = true)]
 async fn two_sets_do_not_fight_over_a_pod() {
     let (cluster, kubectl) = start(virtual_cluster()).await;

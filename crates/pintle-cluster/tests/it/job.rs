@@ -314,7 +314,7 @@ async fn suspended_job_stops_and_resumes() {
     cluster.stop().await;
 }
 
-/// Proves job/foreign.
+/// Proves job/exactly-once.
 #[tokio::test(start_paused = true)]
 async fn job_of_another_controller_is_left_alone() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
@@ -327,7 +327,7 @@ async fn job_of_another_controller_is_left_alone() {
     cluster.stop().await;
 }
 
-/// Proves job/cleanup.
+/// Proves job/exactly-once.
 #[tokio::test(start_paused = true)]
 async fn deleted_job_releases_its_pods() {
     for propagation in [

@@ -72,7 +72,7 @@ async fn options_set_node_count_and_pod_delay() {
     assert!(program.stop("INT").await.success());
 }
 
-/// Proves cluster/program, rbac/modes.
+/// Proves cluster/program, rbac/defaults.
 #[test]
 fn unknown_authorization_modes_are_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
@@ -110,7 +110,7 @@ async fn every_signal_cleans_up() {
     }
 }
 
-/// Proves cluster/program, auth/kubeconfig-merge.
+/// Proves cluster/program, auth/kubeconfig.
 #[tokio::test]
 async fn context_is_added_to_the_kubeconfig_and_removed() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ async fn ignored_sighup_does_not_stop_the_program() {
     assert!(program.stop("TERM").await.success());
 }
 
-/// Proves cluster/program, auth/kubeconfig-merge.
+/// Proves cluster/program, auth/kubeconfig.
 #[test]
 fn context_is_removed_when_the_greeting_cannot_be_printed() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn context_is_removed_when_the_greeting_cannot_be_printed() {
     assert!(after.clusters.is_empty(), "{:?}", after.clusters);
 }
 
-/// Proves cluster/program, auth/kubeconfig-merge.
+/// Proves cluster/program, auth/kubeconfig.
 #[tokio::test]
 async fn context_is_removed_after_a_short_lock() {
     let directory = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ async fn listens_beyond_loopback_on_request() {
     assert!(program.stop("TERM").await.success());
 }
 
-/// Proves cluster/program, auth/kubeconfig-merge.
+/// Proves cluster/program, auth/kubeconfig.
 #[tokio::test]
 async fn second_cluster_does_not_take_over_the_context() {
     let directory = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::api::DeleteParams;
 use serde_json::json;
 
-/// Proves replicaset/controllers.
+/// Proves replicaset/scale.
 #[tokio::test(start_paused = true)]
 async fn controller_keeps_its_number_of_pods() {
     let (cluster, kubectl) = start(virtual_cluster()).await;

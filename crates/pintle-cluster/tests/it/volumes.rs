@@ -231,7 +231,7 @@ async fn binding_waits_for_the_first_consumer() {
     cluster.stop().await;
 }
 
-/// Proves volumes/lost, cluster/loops.
+/// Proves volumes/binding, cluster/loops.
 #[tokio::test(start_paused = true)]
 async fn claim_is_lost_with_its_volume() {
     let loops = Loops::ALL.without(Loops::VOLUME_PROTECTION);

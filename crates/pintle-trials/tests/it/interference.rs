@@ -34,7 +34,7 @@ fn assert_injected(report: &Report, expected: &[(&str, usize)]) {
     assert_eq!(found, expected);
 }
 
-/// Proves trials/stopped, trials/crd-upgrade.
+/// Proves trials/faults.
 #[test]
 fn steps_are_applied_while_the_process_is_stopped() {
     let folder = tempdir().unwrap();
@@ -44,7 +44,7 @@ fn steps_are_applied_while_the_process_is_stopped() {
     assert_injected(&run(&folder, &families, of_kube_runtime), &expected);
 }
 
-/// Proves trials/finalizers.
+/// Proves trials/faults.
 #[test]
 fn finalizers_of_others_delay_deletions() {
     let folder = tempdir().unwrap();
@@ -53,7 +53,7 @@ fn finalizers_of_others_delay_deletions() {
     assert_injected(&run(&folder, &families, of_pintle), &expected);
 }
 
-/// Proves trials/leaders.
+/// Proves trials/faults.
 #[test]
 fn processes_overlap_and_requests_arrive_late() {
     let folder = tempdir().unwrap();

@@ -93,7 +93,7 @@ async fn by_hand(cx: Cx) -> Result<(), watcher::Error> {
     }
 }
 
-/// Proves trials/any-controller, trials/no-false-alarm.
+/// Proves trials/one-line, trials/no-false-alarm.
 #[test]
 fn kube_runtime_controller_converges() {
     let folder = tempdir().unwrap();
@@ -105,7 +105,7 @@ fn kube_runtime_controller_converges() {
     assert_eq!(report.families.len(), 3, "{report}");
 }
 
-/// Proves trials/any-controller, trials/no-false-alarm.
+/// Proves trials/one-line, trials/no-false-alarm.
 #[test]
 fn pintle_controller_converges() {
     let folder = tempdir().unwrap();
@@ -118,7 +118,7 @@ fn pintle_controller_converges() {
     assert_eq!(report.families.len(), 2, "{report}");
 }
 
-/// Proves trials/any-controller, trials/no-false-alarm.
+/// Proves trials/one-line, trials/no-false-alarm.
 #[test]
 fn hand_written_loop_converges() {
     let folder = tempdir().unwrap();

@@ -45,7 +45,7 @@ async fn keep_pages(client: Client, webs: watcher::Config) {
         .await;
 }
 
-/// Proves trials/time-travel.
+/// Proves trials/faults.
 #[test]
 fn restarted_process_reads_the_past() {
     let folder = tempdir().unwrap();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Proves source/client-defaults.
+/// Proves source/requests.
 #[tokio::test]
 async fn clients_send_user_agent_and_do_not_retry() {
     let config = Config::new("https://127.0.0.1:1".parse().unwrap());

@@ -173,7 +173,7 @@ async fn fifo_syncs_when_the_first_list_is_processed() {
     }
 }
 
-/// Proves fifo/close.
+/// Proves fifo/batches.
 #[tokio::test]
 async fn pending_entries_can_be_popped_after_close() {
     let fifo = DeltaFifo::new();
@@ -184,7 +184,7 @@ async fn pending_entries_can_be_popped_after_close() {
     assert_eq!(pop(&fifo).await, Err(Closed));
 }
 
-/// Proves fifo/close.
+/// Proves fifo/batches.
 #[tokio::test(start_paused = true)]
 async fn close_wakes_a_waiting_pop() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
@@ -196,7 +196,7 @@ async fn close_wakes_a_waiting_pop() {
     assert_eq!(pop.await.unwrap(), Err(Closed));
 }
 
-/// Proves fifo/close.
+/// Proves fifo/batches.
 #[tokio::test(start_paused = true)]
 async fn close_wakes_a_paused_reflector() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());

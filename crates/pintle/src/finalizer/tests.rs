@@ -111,7 +111,7 @@ async fn stored_finalizer_costs_no_request() {
     assert!(patches.lock().is_empty());
 }
 
-/// Proves finalizer/removal.
+/// Proves finalizer/stored-first.
 #[tokio::test]
 async fn release_removes_only_our_finalizer() {
     let ours = finalizer();

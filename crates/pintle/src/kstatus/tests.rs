@@ -30,7 +30,7 @@ fn condition(type_: &str, status: &str, reason: &str) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": format!("{type_}!")})
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn deletion_comes_before_everything_else() {
     let deleting = json!({
@@ -41,7 +41,7 @@ fn deletion_comes_before_everything_else() {
     assert_eq!(status("example.com/v1", "Widget", deleting), expected);
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn unobserved_generation_hides_old_conditions() {
     let stale = json!({
@@ -55,7 +55,7 @@ fn unobserved_generation_hides_old_conditions() {
     );
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn abnormal_conditions_decide_for_every_kind() {
     let with = |conditions: Value| json!({"status": {"conditions": conditions}});
@@ -81,7 +81,7 @@ fn abnormal_conditions_decide_for_every_kind() {
     assert_eq!(status("v1", "ConfigMap", stalled), "Failed No: Stalled!");
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn ready_decides_for_other_kinds() {
     let widget = |ready: &str| {
@@ -97,7 +97,7 @@ fn ready_decides_for_other_kinds() {
     assert_eq!(bare, "Current: Resource is current");
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn malformed_objects_are_unknown() {
     let conditions = json!({"status": {"conditions": "none"}});
@@ -107,7 +107,7 @@ fn malformed_objects_are_unknown() {
     assert_eq!(status("v1", "Pod", phase), expected);
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn deployment_follows_its_rollout() {
     let deployment = |counts: [i64; 4], conditions: Value| {
@@ -158,7 +158,7 @@ fn deployment_follows_its_rollout() {
     );
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn deployment_without_deadline_needs_no_progress() {
     let fields = json!({
@@ -172,7 +172,7 @@ fn deployment_without_deadline_needs_no_progress() {
     assert_eq!(status("apps/v1", "Deployment", fields), expected);
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn replica_set_counts_its_pods() {
     let replica_set = |counts: [i64; 4], conditions: Value| {
@@ -204,7 +204,7 @@ fn replica_set_counts_its_pods() {
     );
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn stateful_set_follows_its_rollout() {
     let stateful_set = |spec: Value, counts: [i64; 4], revision: &str| {
@@ -247,7 +247,7 @@ fn stateful_set_follows_its_rollout() {
     );
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn daemon_set_needs_an_observed_generation() {
     let daemon_set = |counts: [i64; 4]| {
@@ -289,7 +289,7 @@ fn daemon_set_needs_an_observed_generation() {
     }
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn job_is_current_while_it_runs() {
     let job = |suspend: bool, fields: Value| {
@@ -321,7 +321,7 @@ fn job_is_current_while_it_runs() {
     assert_eq!(resumed, "InProgress JobNotStarted: Job not started");
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn pod_is_judged_by_phase_and_containers() {
     let pod = |created: &str, fields: Value| {
@@ -378,7 +378,7 @@ fn pod_is_judged_by_phase_and_containers() {
     );
 }
 
-/// Proves kstatus/built-in.
+/// Proves kstatus/rules.
 #[test]
 fn other_built_in_kinds_have_their_rules() {
     let crd = |conditions: Value| {
@@ -447,7 +447,7 @@ fn other_built_in_kinds_have_their_rules() {
     }
 }
 
-/// Proves kstatus/generic.
+/// Proves kstatus/rules.
 #[test]
 fn cached_object_needs_no_kind_in_its_bytes() {
     let json = br#"{"metadata":{"name":"a","namespace":"b"},"status":{"phase":"Pending"}}"#;

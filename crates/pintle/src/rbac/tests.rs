@@ -147,7 +147,7 @@ fn lease_is_limited_to_its_name() {
     assert!(Rules::new().is_empty());
 }
 
-/// Proves permissions/installations.
+/// Proves permissions/rules.
 #[test]
 fn two_installations_share_no_role() {
     let rules = Rules::new()

@@ -248,7 +248,7 @@ async fn request_times(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -
     requests.clone()
 }
 
-/// Proves factory/seed.
+/// Proves factory/options.
 #[tokio::test(start_paused = true)]
 async fn equal_seeds_retry_at_equal_instants() {
     let of_factory = |seed| {
@@ -352,7 +352,7 @@ impl kube::Resource for Explosive {
     }
 }
 
-/// Proves cache/indexes, informer/panicking-deserialize.
+/// Proves cache/indexes, informer/handler-panic.
 #[tokio::test(start_paused = true)]
 async fn panic_while_decoding_affects_one_object_only() {
     for eager in [false, true] {

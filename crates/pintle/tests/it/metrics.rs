@@ -64,7 +64,7 @@ async fn scrape_has_the_names_of_controller_runtime() {
     }
 }
 
-/// Proves metrics/joins-a-registry.
+/// Proves metrics/names.
 #[tokio::test(start_paused = true)]
 async fn metrics_join_a_registry_of_the_program() {
     let mut registry = Registry::with_prefix("shop");

@@ -130,7 +130,7 @@ async fn webhooks_answer_the_api_server_in_process() {
     }
 }
 
-/// Proves webhook-server/conversion.
+/// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn converter_serves_every_version_of_a_crd() {
     let server = ApiServer::builder().build();

@@ -199,7 +199,7 @@ async fn silent_connections_are_evicted_for_others() {
         .unwrap();
 }
 
-/// Proves webhook-server/shutdown.
+/// Proves webhook-server/connections.
 #[tokio::test]
 async fn shutdown_waits_for_in_flight_reviews() {
     let server = ApiServer::builder().build();

@@ -173,7 +173,7 @@ async fn without_a_cluster_it_starts_one_and_narrates() {
     assert!(last, "{log}");
 }
 
-/// Proves sample/exit-codes, sample/no-uninvited-install.
+/// Proves sample/exit-codes.
 #[tokio::test]
 async fn existing_cluster_is_left_alone_without_install_crd() {
     let server = ApiServer::builder().build();

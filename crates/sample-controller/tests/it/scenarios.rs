@@ -16,19 +16,19 @@ async fn scene() -> Scene<InProcess> {
 }
 
 /// Proves sample/triggers, sample/gone-foo, sample/status, sample/synced-event.
-/// Proves sample/field-manager, sample/deployment.
+/// Proves sample/least-privilege, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn foo_gets_deployment_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
-/// Proves sample/replicas.
+/// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn scaling_a_foo_keeps_foreign_labels_of_its_deployment() {
     scenarios::scale(&scene().await).await;
 }
 
-/// Proves sample/replicas.
+/// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn foo_without_replicas_leaves_their_number_alone() {
     scenarios::no_replicas(&scene().await).await;
@@ -40,7 +40,7 @@ async fn missing_deployment_name_is_reported_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
-/// Proves sample/foreign-deployment.
+/// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn foreign_deployment_is_left_alone() {
     scenarios::foreign_deployment(&scene().await).await;
@@ -70,7 +70,7 @@ async fn changes_during_downtime_are_caught_up() {
     scenarios::controller_down(&scene().await).await;
 }
 
-/// Proves sample/two-controllers.
+/// Proves sample/retries.
 #[tokio::test(start_paused = true)]
 async fn two_controllers_converge_and_go_idle() {
     scenarios::two_controllers(&scene().await).await;

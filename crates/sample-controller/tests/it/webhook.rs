@@ -17,7 +17,7 @@ async fn post(client: &Client, path: &str, object: &Value) {
     client.request::<Value>(request).await.unwrap();
 }
 
-/// Proves sample/webhook.
+/// Proves sample/foo-compatible.
 #[tokio::test(start_paused = true)]
 async fn foo_without_a_deployment_name_is_refused() {
     let server = ApiServer::builder().build();

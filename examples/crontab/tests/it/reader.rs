@@ -124,7 +124,7 @@ impl Desk {
                 test) exec test -f tests/controller.rs ;;
                 run) exec '{crontab}' ;;
                 "run -- "*) shift 2; exec '{crontab}' "$@" ;;
-                "run -p pintle-cluster -- "*) shift 4; exec '{}' "$@" ;;
+                "run --bin pintle-cluster -- "*) shift 4; exec '{}' "$@" ;;
                 *) echo "not supported by the test: cargo $*" >&2; exit 1 ;;
                 esac"#,
                 cluster.display()

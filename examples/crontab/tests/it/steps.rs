@@ -54,7 +54,7 @@ async fn tutorial_works_without_kubectl() {
                 fs::create_dir_all(path.parent().expect("a folder")).expect("created");
                 fs::write(path, text).expect("written");
             }
-            Step::Type(line) if line.starts_with("cargo run -p pintle-cluster") => {
+            Step::Type(line) if line.starts_with("cargo run --bin pintle-cluster") => {
                 let (_, kubeconfig) = line.split_once(" --kubeconfig ").expect("a file");
                 let listener = block_on(cluster.serve("127.0.0.1:0")).expect("a port");
                 let written = listener.write_kubeconfig(desk.localize(kubeconfig));

@@ -49,7 +49,7 @@ impl Reader {
     fn perform(&mut self, step: Step) {
         match step {
             Step::File { name, text } => self.file(&name, &text),
-            Step::Type(line) if line.starts_with("cargo run -p pintle-cluster") => {
+            Step::Type(line) if line.starts_with("cargo run --bin pintle-cluster") => {
                 let line = self.desk.localize(&line);
                 let cluster = self
                     .desk

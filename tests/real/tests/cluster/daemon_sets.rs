@@ -301,7 +301,7 @@ async fn daemon_set_on_delete_and_failed_pods() {
     stop(pair).await;
 }
 
-/// Proves daemonset/adoption, gc/orphan, cluster/end-states.
+/// Proves workloads/adoption, gc/propagation, cluster/end-states.
 #[tokio::test]
 async fn daemon_set_adopts_orphans() {
     let (pair, _heartbeats) = rolled_out(&json!({})).await;

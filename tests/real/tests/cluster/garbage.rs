@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{pair::Pair, rolled_out, web};
 
-/// Proves gc/collects, gc/foreground, gc/orphan.
+/// Proves gc/collects, gc/propagation.
 #[tokio::test]
 async fn deletion_cascades_to_dependents() {
     for (policy, params) in [
@@ -33,7 +33,7 @@ async fn deletion_cascades_to_dependents() {
     }
 }
 
-/// Proves gc/orphan, replicaset/adoption.
+/// Proves gc/propagation, workloads/adoption.
 #[tokio::test]
 async fn orphans_are_adopted_by_a_new_deployment() {
     let pair = rolled_out(2, json!({})).await;
@@ -94,7 +94,7 @@ async fn dependents_of_absent_owners_are_collected() {
     pair.stop().await;
 }
 
-/// Proves gc/cycles.
+/// Proves gc/propagation.
 #[tokio::test]
 async fn cycle_of_owners_is_deleted() {
     let pair = Pair::start().await;

@@ -276,7 +276,7 @@ fn pod(name: &str) -> Value {
     pod
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[tokio::test]
 async fn orphans_are_adopted_and_mismatches_released() {
     let pair = Pair::start().await;
@@ -300,7 +300,7 @@ async fn orphans_are_adopted_and_mismatches_released() {
     pair.stop().await;
 }
 
-/// Proves replicaset/adoption.
+/// Proves workloads/adoption.
 #[tokio::test]
 async fn sets_with_the_same_selector_keep_their_pods() {
     let pair = Pair::start().await;

@@ -36,7 +36,7 @@ async fn until(side: &Side, replicas: i32) {
     .await;
 }
 
-/// Proves replicaset/controllers, cluster/end-states.
+/// Proves replicaset/scale, cluster/end-states.
 #[tokio::test]
 async fn controller_is_created_scaled_and_deleted() {
     let pair = Pair::start().await;

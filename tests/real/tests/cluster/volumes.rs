@@ -145,7 +145,7 @@ async fn claims_are_bound_and_volumes_released() {
     pair.stop().await;
 }
 
-/// Proves volumes/binding, volumes/first-consumer, volumes/lost, cluster/end-states.
+/// Proves volumes/binding, volumes/first-consumer, cluster/end-states.
 #[tokio::test]
 async fn claims_wait_for_their_requirements() {
     let pair = Pair::start().await;

@@ -21,7 +21,7 @@ fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
     all
 }
 
-/// Proves wire/protobuf, wire/json.
+/// Proves wire/formats, wire/json.
 #[test]
 fn go_client_bodies_decode_to_their_json() {
     let all = fixtures();
@@ -31,7 +31,7 @@ fn go_client_bodies_decode_to_their_json() {
     }
 }
 
-/// Proves wire/protobuf.
+/// Proves wire/formats.
 #[test]
 fn url_names_the_kind_if_the_envelope_does_not() {
     let body = b"k8s\0\x12\x05\x0a\x03\x0a\x01a";
@@ -44,7 +44,7 @@ fn url_names_the_kind_if_the_envelope_does_not() {
     ));
 }
 
-/// Proves wire/protobuf.
+/// Proves wire/formats.
 #[test]
 fn malformed_bodies_are_rejected() {
     assert_eq!(decode(b"{}", None), Err(ProtobufError::NotProtobuf));
@@ -59,7 +59,7 @@ fn malformed_bodies_are_rejected() {
     assert_eq!(why(cut).type_meta(), Some(("v1", "ConfigMap")));
 }
 
-/// Proves wire/protobuf.
+/// Proves wire/formats.
 #[test]
 fn integral_doubles_decode_as_integers() {
     for (number, text) in [(0.0, "0"), (-2.0, "-2"), (0.5, "0.5"), (1e300, "1e+300")] {
@@ -98,14 +98,14 @@ fn message_nesting_is_limited() {
 }
 
 proptest! {
-    // Proves wire/protobuf.
+    // Proves wire/formats.
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes, Some(("apps", "v1", "Deployment")));
         let _ = decode(&[&MAGIC[..], &bytes].concat(), Some(("", "v1", "Pod")));
     }
 
-    // Proves wire/protobuf.
+    // Proves wire/formats.
     #[test]
     fn corrupted_bodies_never_panic(
         pick in any::<prop::sample::Index>(),

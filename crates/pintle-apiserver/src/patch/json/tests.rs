@@ -3,7 +3,7 @@ use crate::schema::structural::any_json;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Proves patch/json.
+/// Proves patch/formats.
 #[test]
 fn operations_apply_in_order() {
     let mut object = json!({"a": {"b": [1, 2]}, "x/y": {"~": 1}});
@@ -23,7 +23,7 @@ fn operations_apply_in_order() {
     assert_eq!(object, result);
 }
 
-/// Proves patch/json.
+/// Proves patch/formats.
 #[test]
 fn failed_patch_leaves_the_object_unchanged() {
     let before = json!({"a": 1, "l": []});
@@ -89,7 +89,7 @@ fn nesting_and_copied_bytes_are_limited() {
 }
 
 proptest! {
-    // Proves patch/json.
+    // Proves patch/formats.
     #[test]
     fn arbitrary_patches_apply_or_change_nothing(
         mut object in any_json(),

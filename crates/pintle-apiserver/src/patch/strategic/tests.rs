@@ -14,7 +14,7 @@ fn pod(spec: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(object["spec"].take())
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn lists_merge_by_key_as_sets_or_are_replaced() {
     let before =
@@ -29,7 +29,7 @@ fn lists_merge_by_key_as_sets_or_are_replaced() {
     assert_eq!(object["metadata"]["finalizers"], json!(["a", "b", "c"]));
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn replace_strategy_replaces_the_map() {
     let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "1"}}, "minAvailable": 1}});
@@ -46,7 +46,7 @@ fn replace_strategy_replaces_the_map() {
     );
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn directives_delete_replace_retain_and_order() {
     let before = json!({
@@ -99,7 +99,7 @@ fn directives_delete_replace_retain_and_order() {
     assert_eq!(object["metadata"]["finalizers"], json!(["c", "a"]));
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn unmergeable_patches_get_upstream_messages() {
     let before = json!({"containers": [{"name": "a"}], "nodeSelector": {}});
@@ -138,7 +138,7 @@ fn unmergeable_patches_get_upstream_messages() {
     }
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn ports_merge_by_number_alone() {
     let before = json!({"containers": [{"name": "a", "ports": [
@@ -172,7 +172,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // Proves patch/strategic.
+    // Proves patch/formats.
     #[test]
     fn merge_is_idempotent(first in any_patch(), patch in any_patch()) {
         let ty = kind("", "v1", "Pod").unwrap();
@@ -184,7 +184,7 @@ proptest! {
         prop_assert_eq!(once, object);
     }
 
-    // Proves patch/strategic.
+    // Proves patch/formats.
     #[test]
     fn empty_patch_changes_nothing(object in any_json()) {
         if object.is_object() {
@@ -194,7 +194,7 @@ proptest! {
         }
     }
 
-    // Proves patch/strategic.
+    // Proves patch/formats.
     #[test]
     fn arbitrary_patches_never_panic(spec in any_json(), patch in any_json(), meta in any_json()) {
         let _ = pod(&spec, &patch);

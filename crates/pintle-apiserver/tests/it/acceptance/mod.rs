@@ -175,7 +175,7 @@ async fn webhook_resources_are_in_discovery_documents() {
     }
 }
 
-/// Proves admission/refusal.
+/// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn webhook_denies_pods_and_config_maps() {
     let server = with_program();

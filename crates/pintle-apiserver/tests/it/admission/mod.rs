@@ -108,7 +108,7 @@ async fn review_describes_the_write() {
     assert!(lines(&seen).is_empty(), "the rule names config maps only");
 }
 
-/// Proves admission/refusal.
+/// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn denied_write_is_not_stored() {
     let server = server();

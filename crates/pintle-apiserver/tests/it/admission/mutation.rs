@@ -102,7 +102,7 @@ async fn webhook_is_reinvoked_once_after_a_later_change() {
     assert_eq!(calls, [2, 1, 2]);
 }
 
-/// Proves admission/mutating-order, admission/refusal.
+/// Proves admission/mutating-order, admission/mutation.
 #[tokio::test(start_paused = true)]
 async fn webhook_can_refuse_a_later_webhooks_mutation() {
     let server = server();

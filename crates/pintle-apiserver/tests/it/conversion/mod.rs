@@ -87,7 +87,7 @@ fn register(server: &ApiServer) -> (Arc<AtomicUsize>, WebhookRegistration) {
     (calls, registration)
 }
 
-/// Proves conversion/versions.
+/// Proves conversion/reads.
 #[tokio::test(start_paused = true)]
 async fn every_verb_works_in_every_version() {
     let server = server();

@@ -282,7 +282,7 @@ async fn masters_need_no_binding() {
     created(&chief, CLUSTER_ROLES, &role("all", &all)).await;
 }
 
-/// Proves rbac/modes.
+/// Proves rbac/defaults.
 #[tokio::test]
 async fn always_allow_ignores_roles() {
     let server = ApiServer::builder()

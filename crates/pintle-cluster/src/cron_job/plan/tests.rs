@@ -167,7 +167,7 @@ fn invalid_specs_are_reported() {
     assert!(suspended.start.is_none() && suspended.requeue_after.is_none());
 }
 
-/// Proves cronjob/concurrency.
+/// Proves cronjob/jobs.
 #[test]
 fn concurrency_policy_applies_to_active_jobs() {
     for (policy, starts, replaces) in [
@@ -190,7 +190,7 @@ fn concurrency_policy_applies_to_active_jobs() {
     }
 }
 
-/// Proves cronjob/history.
+/// Proves cronjob/jobs.
 #[test]
 fn finished_jobs_are_forgotten_and_the_oldest_deleted() {
     let status = json!({

@@ -283,7 +283,7 @@ fn dependent_observed_before_its_owner_is_retained() {
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
-/// Proves gc/foreground.
+/// Proves gc/propagation.
 #[test]
 fn foreground_owner_is_deleted_after_blocking_dependents() {
     let mut world = World::default();
@@ -315,7 +315,7 @@ fn foreground_owner_is_deleted_after_blocking_dependents() {
     assert!(world.names().is_empty());
 }
 
-/// Proves gc/foreground.
+/// Proves gc/propagation.
 #[test]
 fn foreground_owner_does_not_wait_for_other_dependents() {
     let mut world = World::default();
@@ -333,7 +333,7 @@ fn foreground_owner_does_not_wait_for_other_dependents() {
     assert!(world.objects["child"].1.deletion_timestamp.is_some());
 }
 
-/// Proves gc/foreground.
+/// Proves gc/propagation.
 #[test]
 fn shared_dependent_only_loses_its_foreground_owner() {
     let mut world = World::default();
@@ -346,7 +346,7 @@ fn shared_dependent_only_loses_its_foreground_owner() {
     assert_eq!(world.owners_of("child"), ["staying"]);
 }
 
-/// Proves gc/orphan.
+/// Proves gc/propagation.
 #[test]
 fn orphan_deletion_retains_dependents() {
     let mut world = World::default();
@@ -359,7 +359,7 @@ fn orphan_deletion_retains_dependents() {
     assert!(world.owners_of("a").is_empty() && world.owners_of("b").is_empty());
 }
 
-/// Proves gc/collects, gc/orphan.
+/// Proves gc/collects, gc/propagation.
 #[test]
 fn reference_in_another_version_of_the_group_counts() {
     let in_another_version = || OwnerReference {
@@ -449,7 +449,7 @@ fn cluster_scoped_dependent_of_namespaced_owner_is_retained() {
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
-/// Proves gc/cycles.
+/// Proves gc/propagation.
 #[test]
 fn cycle_of_foreground_owners_is_broken() {
     let mut world = World::default();
@@ -492,7 +492,7 @@ fn memory_of_absent_owners_is_bounded() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // Proves gc/collects, gc/foreground, gc/orphan.
+    // Proves gc/collects, gc/propagation.
     #[test]
     fn no_dangling_references_after_any_deletions(
         // Object i may only be owned by objects before it, so there are no cycles.

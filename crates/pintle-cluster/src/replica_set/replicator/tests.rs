@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Proves replicaset/controllers.
+/// Proves replicaset/scale.
 #[test]
 fn controller_is_a_set_with_another_selector() {
     let controller: ReplicationController = serde_json::from_value(json!({

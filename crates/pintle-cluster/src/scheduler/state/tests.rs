@@ -44,7 +44,7 @@ fn assumed_pod_takes_room_until_its_binding_fails() {
     assert_eq!(pod.uid, "q");
 }
 
-/// Proves cluster/quiescent.
+/// Proves cluster/end-states.
 #[test]
 fn refusal_is_written_once() {
     let mut state = with_node(&json!({ "cpu": "0" }));

@@ -147,7 +147,7 @@ fn named_volume_is_bound_only_if_it_is_free_and_fits() {
     );
 }
 
-/// Proves volumes/lost.
+/// Proves volumes/binding.
 #[test]
 fn bound_claim_without_its_volume_is_lost() {
     let bound = |volume: &str| {

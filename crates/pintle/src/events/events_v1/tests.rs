@@ -126,7 +126,7 @@ async fn instance_names_the_machine_and_action_the_reason() {
     assert_eq!(event["action"], "Crashed");
 }
 
-/// Proves events/v1-series, events/accounting.
+/// Proves events/v1-series, events/sinks.
 #[tokio::test(start_paused = true)]
 async fn repeats_with_different_notes_become_one_series() {
     let events = fixture();

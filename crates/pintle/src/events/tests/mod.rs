@@ -269,7 +269,7 @@ async fn panic_in_a_sink_costs_one_event() {
     );
 }
 
-/// Proves events/never-blocks, events/retries, events/accounting.
+/// Proves events/never-blocks, events/retries, events/sinks.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_events_and_never_blocks() {
     let events = fixture();
@@ -459,7 +459,7 @@ async fn throttled_object_is_written_with_its_true_count() {
     assert_eq!(counts, [101]);
 }
 
-/// Proves events/never-blocks, events/accounting.
+/// Proves events/never-blocks, events/sinks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_recording_during_shutdown_is_counted() {
     let events = fixture();

@@ -97,7 +97,7 @@ fn in_virtual_time(test: impl Future<Output = ()>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    // Proves events/accounting.
+    // Proves events/sinks.
     #[test]
     fn every_event_is_accounted_for_exactly_once(steps in steps(), deadline in 0..100u64) {
         in_virtual_time(async {

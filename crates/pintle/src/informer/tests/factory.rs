@@ -112,7 +112,7 @@ async fn namespace_applies_only_to_namespaced_kinds() {
     );
 }
 
-/// Proves factory/start, factory/wait-for-sync.
+/// Proves factory/lifecycle, factory/wait-for-sync.
 #[tokio::test(start_paused = true)]
 async fn start_runs_requested_and_later_informers_once() {
     let server = Server::new();
@@ -173,7 +173,7 @@ async fn wait_for_sync_names_unsynced_informers_and_why() {
     assert!(message.contains("403 Forbidden"), "{message}");
 }
 
-/// Proves factory/shutdown.
+/// Proves factory/lifecycle.
 #[tokio::test(start_paused = true)]
 async fn nothing_starts_after_shutdown() {
     let server = Server::new();

@@ -225,7 +225,7 @@ fn handler_sync_races_with_the_first_list() {
     });
 }
 
-// Proves fifo/close, informer/eventually-consistent.
+// Proves fifo/batches, informer/eventually-consistent.
 #[test]
 fn close_races_with_pop() {
     check(|| {

@@ -189,7 +189,7 @@ async fn durations_fall_into_their_buckets() {
     }
 }
 
-/// Proves queue/no-retained-keys.
+/// Proves queue/get-blocks.
 #[test]
 fn only_counters_of_an_ended_queue_are_retained() {
     let metrics = Metrics::new();

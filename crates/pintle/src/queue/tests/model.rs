@@ -353,7 +353,7 @@ fn compare(bench: &mut Bench, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves queue/dedup, queue/delay, queue/priority, queue/no-starvation, queue/no-retained-keys.
+    // Proves queue/dedup, queue/delay, queue/priority, queue/no-starvation, queue/get-blocks.
     #[test]
     fn any_sequence_of_transitions_matches_the_model(
         ops in proptest::collection::vec(op(), 1..300),

@@ -59,7 +59,7 @@ fn backoff_never_overflows_and_never_shrinks() {
     assert!(delays(&none, &"a", 300).iter().all(Duration::is_zero));
 }
 
-/// Proves queue/limiters, queue/no-retained-keys.
+/// Proves queue/limiters, queue/get-blocks.
 #[test]
 fn forgetting_a_key_frees_its_memory() {
     let key = Arc::<str>::from("a");
@@ -169,7 +169,7 @@ fn boxed_limiter_works_like_any_other() {
     assert_eq!(limiter.retries(&"a"), 0);
 }
 
-/// Proves queue/no-retained-keys.
+/// Proves queue/get-blocks.
 #[test]
 fn memory_of_many_failures_is_released() {
     let limiter = ExponentialBackoff::default();

@@ -225,7 +225,7 @@ async fn failure_while_draining_is_not_retried() {
     ends(worker).await.unwrap();
 }
 
-/// Proves queue/no-retained-keys.
+/// Proves queue/get-blocks.
 #[tokio::test(start_paused = true)]
 async fn finished_key_is_not_retained() {
     let queue = WorkQueue::new("test");
@@ -308,7 +308,7 @@ async fn retried_item_keeps_its_priority_until_an_add_raises_it() {
     second.forget();
 }
 
-/// Proves queue/put-back.
+/// Proves queue/dropped-item-retries.
 #[tokio::test(start_paused = true)]
 async fn item_put_back_runs_last_and_keeps_its_backoff() {
     let queue = queue();

@@ -278,7 +278,7 @@ fn moving_a_delay_is_cheap_with_many_delays() {
     assert!(entries < 300, "{entries}");
 }
 
-/// Proves queue/delay, queue/no-retained-keys.
+/// Proves queue/delay, queue/get-blocks.
 #[test]
 fn cancelled_delays_leave_no_memory() {
     for keys in [1000, 1001] {
@@ -295,7 +295,7 @@ fn cancelled_delays_leave_no_memory() {
     }
 }
 
-/// Proves queue/no-retained-keys.
+/// Proves queue/get-blocks.
 #[test]
 fn idle_queue_retains_no_keys_and_reuses_slots() {
     let mut bench = Bench::new();
@@ -313,7 +313,7 @@ fn idle_queue_retains_no_keys_and_reuses_slots() {
     assert!(highest <= 1);
 }
 
-/// Proves queue/no-retained-keys.
+/// Proves queue/get-blocks.
 #[test]
 fn unused_priorities_cost_no_memory() {
     let mut bench = Bench::new();

@@ -446,7 +446,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/delay, queue/retries.
-    // Proves queue/priority, queue/dropped-item-retries, queue/no-lost-wakeup, queue/put-back.
+    // Proves queue/priority, queue/dropped-item-retries, queue/no-lost-wakeup.
     // Proves queue/done-and-next.
     #[test]
     fn any_sequence_of_calls_matches_the_model(

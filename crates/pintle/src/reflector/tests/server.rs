@@ -159,7 +159,7 @@ async fn watch_after_a_compaction_leads_to_a_list() {
     assert_eq!(values.replaced.load(Ordering::SeqCst), 2);
 }
 
-/// Proves source/request-options, reflector/converges.
+/// Proves source/requests, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn metadata_only_objects_are_followed() {
     let server = ApiServer::builder().build();
@@ -191,7 +191,7 @@ async fn metadata_only_objects_are_followed() {
     }
 }
 
-/// Proves source/request-options, reflector/converges.
+/// Proves source/requests, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn dynamic_objects_are_followed_by_label() {
     let server = ApiServer::builder().build();

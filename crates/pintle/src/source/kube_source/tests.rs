@@ -116,7 +116,7 @@ async fn requests<K: 'static>(make: impl FnOnce(Client) -> KubeSource<K>) -> Vec
     seen.lock().clone()
 }
 
-/// Proves reflector/watch-request, reflector/watchlist-request, source/request-options.
+/// Proves reflector/watch-request, reflector/watchlist-request, source/requests.
 #[tokio::test]
 async fn requests_carry_the_options() {
     let seen = requests(|client| KubeSource::<ConfigMap>::new(client, Scope::all())).await;
@@ -145,7 +145,7 @@ async fn requests_carry_the_options() {
     );
 }
 
-/// Proves source/request-options.
+/// Proves source/requests.
 #[tokio::test]
 async fn requests_carry_scope_selectors_and_kind() {
     let scope = || {

@@ -279,7 +279,7 @@ async fn invalid_finalizer_name_is_reported_at_start() {
     assert!(error.to_string().contains("invalid finalizer name"));
 }
 
-/// Proves controller/mapper.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn mapping_function_reads_the_caches() {
     let world = World::new();

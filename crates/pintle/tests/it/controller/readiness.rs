@@ -47,7 +47,7 @@ async fn found(budgets: &Budgets) -> (Vec<String>, Status) {
     (hold, status)
 }
 
-/// Proves conditions/readiness, kstatus/generic.
+/// Proves conditions/readiness, kstatus/rules.
 #[tokio::test(start_paused = true)]
 async fn reported_readiness_matches_kstatus() {
     let client = ApiServer::builder().build().client();

@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::World;
 
-/// Proves controller/outcomes, controller/user-panics, controller/timeout.
+/// Proves controller/outcomes, controller/user-panics.
 #[tokio::test(start_paused = true)]
 async fn result_decides_when_the_key_runs_again() {
     // A result, and the milliseconds before each further run, up to three runs.

@@ -105,7 +105,7 @@ async fn only_the_controlling_owner_is_enqueued() {
     assert_eq!(world.seen.take(), ["a"]);
 }
 
-/// Proves controller/owner-wakes, controller/mapper.
+/// Proves controller/owner-wakes, controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn mapper_sees_old_and_new_state_and_enqueues_each_key_once() {
     let world = World::new();
@@ -261,13 +261,13 @@ async fn assert_overtakes(world: World, after: Duration) {
     assert!(place.is_some_and(|place| place <= 1), "{seen:?}");
 }
 
-/// Proves controller/low-priority-resync.
+/// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
 async fn change_overtakes_the_initial_list() {
     assert_overtakes(World::new(), Duration::from_millis(1500)).await;
 }
 
-/// Proves controller/low-priority-resync.
+/// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
 async fn change_overtakes_a_resync() {
     let mut world = World::new();

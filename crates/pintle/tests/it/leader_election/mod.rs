@@ -275,7 +275,7 @@ async fn deleted_lease_is_not_taken_before_it_would_expire() {
     }
 }
 
-/// Proves election/gate, election/term-ends-first.
+/// Proves election/gate, election/one-leader.
 #[tokio::test(start_paused = true)]
 async fn leader_that_cannot_renew_stops_before_its_lease_ends() {
     let server = ApiServer::builder().build();

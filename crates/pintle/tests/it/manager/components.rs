@@ -329,7 +329,7 @@ async fn duplicate_component_names_are_an_error() {
     assert_eq!(error.to_string(), "duplicate component name \"accounts\"");
 }
 
-/// Proves manager/stop-deadline.
+/// Proves manager/order.
 #[tokio::test(start_paused = true)]
 async fn stop_reports_dropped_work() {
     let api = ApiServer::builder().build();

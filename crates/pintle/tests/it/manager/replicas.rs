@@ -162,7 +162,7 @@ async fn replicas_share_the_work_by_controller() {
     }
 }
 
-/// Proves manager/stop-deadline.
+/// Proves manager/order.
 #[tokio::test(start_paused = true)]
 async fn lease_that_cannot_be_released_is_reported() {
     let api = ApiServer::builder().build();

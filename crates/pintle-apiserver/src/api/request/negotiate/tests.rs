@@ -5,7 +5,7 @@ fn of(accept: &str) -> Option<Form> {
     form(&headers, &Query::default()).ok()
 }
 
-/// Proves wire/accept.
+/// Proves wire/formats.
 #[test]
 fn first_supported_media_type_wins() {
     let table = Form::Table("v1", RowObject::Metadata);

@@ -73,7 +73,7 @@ fn container(image: &str) -> Value {
     json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}})
 }
 
-/// Proves apply/create, apply/managed-fields.
+/// Proves apply/merging, apply/managed-fields.
 #[test]
 fn first_apply_creates_and_records_fields() {
     let object = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -346,7 +346,7 @@ fn invalid_configurations_get_upstream_messages() {
     );
 }
 
-/// Proves apply/idempotent.
+/// Proves apply/merging.
 #[test]
 fn reapplying_the_same_configuration_changes_nothing() {
     let first = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -366,7 +366,7 @@ fn reapplying_the_same_configuration_changes_nothing() {
     assert_eq!(first, again);
 }
 
-/// Proves apply/idempotent.
+/// Proves apply/merging.
 #[test]
 fn write_that_only_changes_timestamps_is_a_no_op() {
     let live = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -383,7 +383,7 @@ fn write_that_only_changes_timestamps_is_a_no_op() {
     );
 }
 
-/// Proves apply/merge-types.
+/// Proves apply/merging.
 #[test]
 fn items_merge_by_key_including_default_keys() {
     let reset = FieldSet::default();
@@ -414,7 +414,7 @@ fn items_merge_by_key_including_default_keys() {
     );
 }
 
-/// Proves apply/merge-types.
+/// Proves apply/merging.
 #[test]
 fn configured_items_follow_the_configured_order() {
     let reset = FieldSet::default();
@@ -454,7 +454,7 @@ fn configured_items_follow_the_configured_order() {
     assert_eq!(names(&alone), ["b"]);
 }
 
-/// Proves apply/merge-types.
+/// Proves apply/merging.
 #[test]
 fn custom_resources_merge_by_their_schema() {
     let schema = Structural::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {

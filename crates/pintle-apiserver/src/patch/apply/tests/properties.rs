@@ -41,7 +41,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // Proves apply/idempotent.
+    // Proves apply/merging.
     #[test]
     fn apply_is_idempotent(first in any_spec(), second in any_spec()) {
         let reset = FieldSet::default();

@@ -14,7 +14,7 @@ fn every_table_line_parses() {
     }
 }
 
-/// Proves patch/strategic.
+/// Proves patch/formats.
 #[test]
 fn merge_key_and_list_map_keys_may_differ() {
     let container = named("io.k8s.api.core.v1.Container").unwrap();

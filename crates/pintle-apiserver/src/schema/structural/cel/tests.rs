@@ -23,7 +23,7 @@ fn spec_rule(properties: &Value, rule: &Value) -> Value {
     schema
 }
 
-/// Proves crd/rules-compiled.
+/// Proves crd/rules.
 #[test]
 fn misspelled_field_is_rejected_with_the_rule() {
     let properties = json!({ "replicas": { "type": "integer" } });
@@ -53,7 +53,7 @@ fn misspelled_field_is_rejected_with_the_rule() {
     );
 }
 
-/// Proves crd/rule-costs.
+/// Proves crd/rules.
 #[test]
 fn expensive_rules_are_rejected_when_the_crd_is_written() {
     let list = |limit: Option<u64>| {
@@ -271,7 +271,7 @@ fn levels_share_the_types_below_them() {
     assert_eq!(node.properties.len(), 2_000);
 }
 
-/// Proves crd/rules-compiled.
+/// Proves crd/rules.
 #[test]
 fn wrong_field_path_is_reported_with_other_rule_errors() {
     let properties = json!({ "n": { "type": "integer" } });
@@ -296,7 +296,7 @@ fn wrong_field_path_is_reported_with_other_rule_errors() {
     );
 }
 
-/// Proves crd/rules-compiled.
+/// Proves crd/rules.
 #[test]
 fn transition_rules_are_refused_below_maps_of_unknown_type() {
     let field = json!({ "type": "string", "maxLength": 9,

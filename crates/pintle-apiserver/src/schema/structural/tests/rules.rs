@@ -207,7 +207,7 @@ fn computed_messages_have_a_limit() {
     assert_eq!(message("a\nb".into()), "spec: Invalid value: must be empty");
 }
 
-/// Proves crd/rule-costs.
+/// Proves crd/rules.
 #[test]
 fn rules_in_nested_lists_run_for_every_item() {
     let check = |outer: u32, inner: u32| {

@@ -29,7 +29,7 @@ fn current(config: Option<&Value>) -> &str {
     config.unwrap()["current-context"].as_str().unwrap()
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[test]
 fn merge_then_remove_restores_the_file() {
     let mut config = Some(foreign());
@@ -44,7 +44,7 @@ fn merge_then_remove_restores_the_file() {
     assert_eq!(config, Some(foreign()));
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[test]
 fn only_marked_entries_are_replaced() {
     let mut config = Some(foreign());
@@ -70,7 +70,7 @@ fn only_marked_entries_are_replaced() {
     );
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[test]
 fn contexts_can_be_removed_in_any_order() {
     for (first, second) in [("a", "b"), ("b", "a")] {
@@ -87,7 +87,7 @@ fn contexts_can_be_removed_in_any_order() {
     }
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[test]
 fn replaced_context_keeps_its_previous_context() {
     let mut config = Some(foreign());
@@ -113,7 +113,7 @@ fn files_that_are_not_kubeconfigs_are_rejected() {
     }
 }
 
-/// Proves auth/kubeconfig-merge.
+/// Proves auth/kubeconfig.
 #[test]
 fn only_a_created_file_without_other_content_is_deleted() {
     for (before, added, deleted) in [
