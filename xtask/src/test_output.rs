@@ -5,18 +5,24 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The sum of `test result:` lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The sum of `test result:` lines, and the names of ignored tests.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
     pub(crate) ignored: u32,
+    pub(crate) ignored_names: Vec<String>,
 }
 
 static RESULT: LazyLock<Regex> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     Regex::new(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
         .expect("a valid pattern")
+});
+
+static IGNORED: LazyLock<Regex> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
+    Regex::new(r"^test (.+) \.\.\. ignored").expect("a valid pattern")
 });
 
 impl Totals {
@@ -38,7 +44,10 @@ impl Totals {
                 passed: number(1),
                 failed: number(2),
                 ignored: number(3),
+                ignored_names: Vec::new(),
             });
+        } else if let Some(found) = IGNORED.captures(line) {
+            self.ignored_names.push(found[1].to_owned());
         }
     }
 
@@ -46,6 +55,7 @@ impl Totals {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        self.ignored_names.extend(other.ignored_names);
     }
 }
 
