@@ -3,10 +3,8 @@
 use pintle_apiserver::{AdmissionResponse, Webhook};
 use serde_json::{Value, json};
 
-use crate::{
-    policies::{config_maps, create},
-    support::{self, CONFIG_MAPS, DEPLOYMENTS, Http, causes, config_map, http, server},
-};
+use super::{config_maps, create};
+use crate::support::{self, CONFIG_MAPS, DEPLOYMENTS, Http, causes, config_map, http, server};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";

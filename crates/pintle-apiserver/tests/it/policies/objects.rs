@@ -2,10 +2,8 @@
 
 use serde_json::json;
 
-use crate::{
-    policies::{BINDINGS, POLICIES, binding, create, policy},
-    support::{causes, http, http_as, server},
-};
+use super::{BINDINGS, POLICIES, binding, create, policy};
+use crate::support::{causes, http, http_as, server};
 
 /// Proves admission/configuration.
 #[tokio::test]

@@ -1,10 +1,15 @@
-//! Validating admission policies, and the policies themselves.
+//! Admission policies: validations, matching and parameters, and in the modules the rest.
+
+mod authorizer;
+mod bounds;
+mod mutating;
+mod objects;
 
 use std::sync::{Arc, Mutex};
 
 use http::Request;
 use http_body_util::Full;
-use pintle_apiserver::{AdmissionResponse, ApiServer, AuditEvent, User, Webhook};
+use pintle_apiserver::{ApiServer, AuditEvent, User};
 use serde_json::{Value, json};
 
 use crate::support::{CONFIG_MAPS, Http, config_map, http, http_as, labelled, server};
@@ -257,34 +262,6 @@ async fn variables_are_evaluated_when_they_are_used() {
 
 /// Proves policies/matching.
 #[tokio::test]
-async fn many_nested_variables_do_not_overflow_the_stack() {
-    let server = server();
-    let http = http(&server);
-    let nested = |count: usize| {
-        let each = (0..count).map(|i| {
-            let expression = match i {
-                0 => "1".to_owned(),
-                i => format!("variables.v{} + 1", i - 1),
-            };
-            json!({"name": format!("v{i}"), "expression": expression})
-        });
-        let last = count - 1;
-        let expression = format!("variables.v{last} == {count}");
-        json!({"variables": each.collect::<Vec<_>>(),
-            "validations": [{"expression": expression}]})
-    };
-    enforce(&http, nested(400)).await;
-    assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
-    let path = format!("{POLICIES}/p");
-    assert_eq!(http.delete(&path).await.0, 200);
-    create(&http, POLICIES, &policy("p", nested(2_000))).await;
-    let (code, why) = message(&http, &config_map("b")).await;
-    assert_eq!(code, 422);
-    assert!(why.contains("is nested too deeply"), "{why}");
-}
-
-/// Proves policies/matching.
-#[tokio::test]
 async fn parameters_come_from_the_objects_a_binding_refers_to() {
     let server = server();
     let http = http(&server);
@@ -344,106 +321,6 @@ async fn unknown_parameter_kind_fails_the_policy() {
     );
 }
 
-/// Proves policies/authorizer.
-#[tokio::test]
-async fn authorizer_answers_from_rbac_for_the_user() {
-    let server = server();
-    let admin = http(&server);
-    let spec = json!({"validations": [
-        {"expression": "authorizer.requestResource.check('delete').allowed()",
-            "message": "must be able to delete"},
-        {"expression": "authorizer.group('').resource('secrets').namespace('default').check('get')\
-            .allowed()", "message": "must be able to read secrets"},
-        {"expression": "!authorizer.serviceAccount('default', 'none').path('/metrics')\
-            .check('get').allowed()", "message": "metrics are secret"}]});
-    enforce(&admin, spec).await;
-    let role = |verbs: Value, resource: &str| {
-        json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": [resource],
-            "verbs": verbs}]})
-    };
-    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
-    create(&admin, roles, &role(json!(["create"]), "configmaps")).await;
-    let bound = json!({"metadata": {"name": "r"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}]});
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
-    create(&admin, bindings, &bound).await;
-    let jo = http_as(&server, "jo");
-    let (_, why) = message(&jo, &config_map("a")).await;
-    assert!(why.ends_with("must be able to delete"), "{why}");
-    let path = format!("{roles}/r");
-    let both = role(json!(["create", "delete"]), "configmaps");
-    assert_eq!(admin.put(&path, &both).await.0, 200);
-    let (_, why) = message(&jo, &config_map("a")).await;
-    assert!(why.ends_with("must be able to read secrets"), "{why}");
-    let mut all = both;
-    all["rules"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}));
-    assert_eq!(admin.put(&path, &all).await.0, 200);
-    assert_eq!(jo.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
-}
-
-/// Proves policies/authorizer.
-#[tokio::test]
-async fn match_condition_of_a_webhook_can_ask_the_authorizer() {
-    let server = server();
-    let webhook = Webhook::validating("deny.example.com", |_| async {
-        AdmissionResponse::deny("refused")
-    })
-    .rule(["CREATE"], [""], ["v1"], ["configmaps"])
-    .field(
-        "matchConditions",
-        json!([{"name": "not-breakglass", "expression":
-            "!authorizer.group('example.com').resource('walls').check('break').allowed()"}]),
-    );
-    let _registration = server.register_webhook(&webhook).unwrap();
-    let admin = http(&server);
-    assert_eq!(admin.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
-    let bound = json!({"metadata": {"name": "jo"}, "roleRef":
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jo"}]});
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    create(&admin, bindings, &bound).await;
-    let role = json!({"metadata": {"name": "edit"}, "rules": [{"apiGroups": [""],
-        "resources": ["configmaps"], "verbs": ["create"]}]});
-    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edit";
-    assert!(admin.put(path, &role).await.0 < 300);
-    let jo = http_as(&server, "jo");
-    let (_, why) = message(&jo, &config_map("b")).await;
-    assert!(why.ends_with("refused"), "{why}");
-    let untyped = Webhook::validating("odd.example.com", |_| async { AdmissionResponse::allow() })
-        .rule(["CREATE"], [""], ["v1"], ["configmaps"])
-        .field(
-            "matchConditions",
-            json!([{"name": "typo", "expression": "request.userInfo.usrname == 'jo'"}]),
-        );
-    let error = server.register_webhook(&untyped).unwrap_err().to_string();
-    assert!(error.contains("undefined field 'usrname'"), "{error}");
-}
-
-/// Proves cel/budget.
-#[tokio::test]
-async fn expensive_validations_exhaust_the_budget() {
-    let server = server();
-    let http = http(&server);
-    // Each check costs 350,000 of the 10,000,000 that all validations may cost together.
-    let check = "authorizer.path('/a').check('get').allowed()";
-    let expression = format!("{check} && {check}");
-    let validations: Vec<Value> = (0..15).map(|_| json!({"expression": expression})).collect();
-    enforce(&http, json!({"validations": validations})).await;
-    let (code, why) = message(&http, &config_map("a")).await;
-    assert_eq!(code, 422);
-    assert!(
-        why.ends_with(
-            "denied request: validation failed due to running out of cost budget, no further \
-             validation rules will be run"
-        ),
-        "{why}"
-    );
-}
-
 /// Proves policies/matching.
 #[tokio::test]
 async fn has_finds_only_declared_variables() {
@@ -457,37 +334,6 @@ async fn has_finds_only_declared_variables() {
     enforce(&http, spec).await;
     let (code, answer) = http.post(CONFIG_MAPS, &config_map("a")).await;
     assert_eq!(code, 201, "{answer}");
-}
-
-/// Proves policies/authorizer.
-#[tokio::test]
-async fn service_accounts_in_expressions_are_not_authenticated() {
-    let server = server();
-    let admin = http(&server);
-    let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""],
-        "resources": ["secrets"], "verbs": ["get"]}]});
-    create(
-        &admin,
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-        &role,
-    )
-    .await;
-    let bound = |name: &str, group: &str| {
-        json!({"metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}]})
-    };
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    create(&admin, bindings, &bound("all", "system:authenticated")).await;
-    let spec = json!({"validations": [{"message": "cannot read secrets",
-        "expression": "authorizer.serviceAccount('default', 'x').group('').resource('secrets')\
-            .namespace('default').check('get').allowed()"}]});
-    enforce(&admin, spec).await;
-    let (_, why) = message(&admin, &config_map("a")).await;
-    assert!(why.ends_with("cannot read secrets"), "{why}");
-    let own = bound("own", "system:serviceaccounts:default");
-    create(&admin, bindings, &own).await;
-    assert_eq!(admin.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
 /// Proves admission/exempt.
@@ -536,68 +382,6 @@ async fn no_policy_applies_to_reviews() {
             assert_eq!(answer["spec"]["user"], "jo");
         }
     }
-}
-
-/// Everything runs on one thread, so a write that did not yield would be answered first.
-///
-/// Proves policies/bounds.
-#[tokio::test(flavor = "current_thread")]
-async fn write_with_many_parameters_delays_no_other_request() {
-    let server = server();
-    let http = http(&server);
-    for i in 0..200 {
-        create(
-            &http,
-            CONFIG_MAPS,
-            &labelled(&format!("p{i}"), "role", "param"),
-        )
-        .await;
-    }
-    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "validations": [{"expression": "params.metadata.name != object.metadata.name"}]});
-    let by = json!({"selector": {"matchLabels": {"role": "param"}},
-        "parameterNotFoundAction": "Deny"});
-    create(&http, POLICIES, &policy("p", spec.clone())).await;
-    let mut bound = binding("b", "p");
-    bound["spec"]["paramRef"] = by.clone();
-    create(&http, BINDINGS, &bound).await;
-    let order = Mutex::new(Vec::new());
-    let write = async |path: &str| {
-        let (code, status) = http.post(path, &config_map("x")).await;
-        order.lock().unwrap().push("write");
-        assert_eq!(code, 201, "{status}");
-    };
-    let others = async || {
-        for i in 0..100 {
-            let (code, _) = http.get(&format!("{CONFIG_MAPS}/p{i}")).await;
-            assert_eq!(code, 200);
-            tokio::task::yield_now().await;
-        }
-        order.lock().unwrap().push("others");
-    };
-    tokio::join!(write(CONFIG_MAPS), others());
-    assert_eq!(*order.lock().unwrap(), ["others", "write"]);
-
-    // The same for policies that change objects.
-    assert_eq!(http.delete(&format!("{BINDINGS}/b")).await.0, 200);
-    let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "reinvocationPolicy": "Never", "matchConstraints": config_maps(),
-        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression":
-            "Object{data: {'last': params.metadata.name}}"}}]});
-    let mutating = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
-    create(&http, mutating, &policy("m", spec)).await;
-    let bound = json!({"metadata": {"name": "m"}, "spec": {"policyName": "m", "paramRef": by}});
-    let bindings = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
-    create(&http, bindings, &bound).await;
-    order.lock().unwrap().clear();
-    let dry_run = format!("{CONFIG_MAPS}?dryRun=All&fieldManager=y");
-    let write = async {
-        let (code, status) = http.post(&dry_run, &config_map("y")).await;
-        order.lock().unwrap().push("write");
-        assert_eq!((code, &status["data"]["last"]), (201, &json!("p99")));
-    };
-    tokio::join!(write, others());
-    assert_eq!(*order.lock().unwrap(), ["others", "write"]);
 }
 
 /// Proves policies/deny, admission/failure-policy.
