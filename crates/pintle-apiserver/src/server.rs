@@ -13,7 +13,7 @@ use crate::{
         Version2,
     },
     audit::{AuditEvent, Auditor},
-    authz::{Authorization, rbac::Rbac},
+    authz::{Authorization, impersonation::LastModes, rbac::Rbac},
     points::{Pointed, Points},
     registry::Registry,
     store::Store,
@@ -341,6 +341,7 @@ impl Builder {
             registered: Registered::default(),
             components: Components::default(),
             pod_logs: PodLogs::default(),
+            impersonated: LastModes::default(),
             openapi: Version2::default(),
             closing: CancellationToken::new(),
         };

@@ -14,7 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Request, Response};
+use http::{Method, Request, Response, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
@@ -74,7 +75,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = Arc::clone(&self.api);
         let own = self.user.clone();
-        Box::pin(async move {
+        let is_head = request.method() == Method::HEAD;
+        let answered = async move {
             let (mut parts, body) = request.into_parts();
             let pretty = wants_pretty(&parts.uri, &parts.headers);
             let mut audited = api.auditor.start(&mut parts);
@@ -94,7 +96,7 @@ where
                 Err(error) => {
                     let response = refusal(&error, pretty);
                     api.auditor.finish(audited, response.status());
-                    return Ok(response);
+                    return response;
                 }
             };
             if let Some(audited) = &mut audited {
@@ -130,9 +132,27 @@ where
                     );
                 }
             }
-            Ok(response)
-        })
+            response
+        };
+        Box::pin(answered.map(move |response| {
+            Ok(if is_head {
+                without_body(response)
+            } else {
+                response
+            })
+        }))
     }
+}
+
+/// Returns the response to a HEAD request: with the length of the body, but without the body. HTTP/2
+/// clients treat one as a protocol error.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let length = response.body().size_hint().exact();
+    let (mut head, _) = response.into_parts();
+    if let Some(length) = length {
+        head.headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Response::from_parts(head, Body::whole(Bytes::new()))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -79,7 +79,7 @@ use self::{
 use crate::{
     admission::{Chain, Webhooks},
     audit::{Auditor, Record},
-    authz::{Authorizer, rbac::Rbac},
+    authz::{Authorizer, impersonation::LastModes, rbac::Rbac},
     points::Pointed,
     registry::{
         Registry,
@@ -107,6 +107,8 @@ pub(crate) struct Api {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// All roles and bindings.
     pub(crate) rbac: Arc<Rbac>,
+    /// How users impersonated others last.
+    pub(crate) impersonated: LastModes,
     /// Admission webhooks, converters, and how they are called.
     pub(crate) webhooks: Arc<Webhooks>,
     /// Admission policies and their bindings.
@@ -254,8 +256,11 @@ impl Api {
         let Some(limit) = limit else {
             return answer.await;
         };
-        let answer = tokio::time::timeout(limit, answer).await;
-        answer.unwrap_or_else(|_| Err(ApiError::timed_out()))
+        match tokio::time::timeout(limit.after, answer).await {
+            Ok(answer) => answer,
+            Err(_) if limit.of_write => Err(ApiError::timed_out()),
+            Err(_) => Ok(response::timed_out()),
+        }
     }
 
     async fn call(self: &Arc<Self>, call: Call) -> Answer {

@@ -7,11 +7,14 @@
 //! - Since 1.36, constrained impersonation: `impersonate:MODE` on the user, and
 //!   `impersonate-on:MODE:VERB` on the target of the request.
 //!
-//! The constrained modes are tried first, so the error of a refused request names theirs.
+//! The constrained modes are tried first, but before them the one in which the user was successful
+//! last. A refused request gets the first error, and a node has its group only in constrained modes, so
+//! both depend on what the user did before, as in kube-apiserver.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue, request::Parts};
+use parking_lot::Mutex;
 
 use super::{
     Access,
@@ -31,6 +34,8 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// With this many groups or extra values, permission for all of them is tried first.
 const MANY: usize = 4;
+/// How many users' last modes are remembered.
+const MAX_USERS: usize = 10_000;
 
 /// The ways to impersonate, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,32 @@ enum Mode {
     Legacy,
 }
 
+const MODES: [Mode; 5] = [
+    Mode::AssociatedNode,
+    Mode::ArbitraryNode,
+    Mode::ServiceAccount,
+    Mode::UserInfo,
+    Mode::Legacy,
+];
+
+/// The mode in which each user was successful last.
+#[derive(Debug, Default)]
+pub(crate) struct LastModes(Mutex<BTreeMap<String, Mode>>);
+
+impl LastModes {
+    fn get(&self, user: &str) -> Option<Mode> {
+        self.0.lock().get(user).copied()
+    }
+
+    fn set(&self, user: &str, mode: Mode) {
+        let mut modes = self.0.lock();
+        if modes.len() >= MAX_USERS && !modes.contains_key(user) {
+            modes.pop_first();
+        }
+        modes.insert(user.to_owned(), mode);
+    }
+}
+
 /// Returns the user a request acts as: `user`, or the one that its headers name.
 ///
 /// # Errors
@@ -54,19 +85,20 @@ pub(super) fn acting_user(api: &Api, parts: &Parts, user: User) -> Result<User, 
     let Some(wanted) = wanted(&parts.headers)? else {
         return Ok(user);
     };
+    let last = api.impersonated.get(&user.name);
+    let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
     let mut first = None;
-    for mode in [
-        Mode::AssociatedNode,
-        Mode::ArbitraryNode,
-        Mode::ServiceAccount,
-        Mode::UserInfo,
-        Mode::Legacy,
-    ] {
+    for mode in last.into_iter().chain(others) {
         if !mode.applies(&wanted, &user) {
             continue;
         }
         match mode.check(api, parts, &wanted, &user) {
-            Ok(user) => return Ok(user),
+            Ok(acting) => {
+                if last != Some(mode) {
+                    api.impersonated.set(&user.name, mode);
+                }
+                return Ok(acting);
+            }
             Err(error) => {
                 first.get_or_insert(error);
             }

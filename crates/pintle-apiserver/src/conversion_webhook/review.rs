@@ -7,7 +7,7 @@ use crate::{
     api::{Api, ApiError, write::validate::go_type},
     meta::{self, Tree},
     schema::field::aggregate,
-    webhook::{CONVERSION_TIMEOUT, ClientConfig, Sent},
+    webhook::{Answer, CONVERSION_TIMEOUT, ClientConfig, Held, Sent},
 };
 
 impl Api {
@@ -39,7 +39,7 @@ impl Api {
                 .collect();
             let count = sent.len();
             let new = self.ask(converted, sent, to).await;
-            let new = new.map_err(|why| failed(&format!("{what} failed: {why}")))?;
+            let (new, _held) = new.map_err(|why| failed(&format!("{what} failed: {why}")))?;
             if new.len() != count {
                 return Err(failed(&format!(
                     "{what} returned {} objects, expected {count}",
@@ -63,7 +63,7 @@ impl Api {
         converted: &Converted,
         objects: Vec<Value>,
         to: &str,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<(Vec<Value>, Held), String> {
         let version = converted
             .review_version
             .ok_or("no supported conversion review versions")?;
@@ -80,14 +80,15 @@ impl Api {
         let sent = Sent {
             review,
             timeout: CONVERSION_TIMEOUT,
+            announced: CONVERSION_TIMEOUT,
             limits: &converted.limits,
         };
         let answer = self.webhooks.client.call(self, config, sent).await;
-        let mut answer = answer.map_err(|error| error.to_string())?;
-        verify(&uid, version, &answer)?;
-        match answer["response"]["convertedObjects"].take() {
-            Value::Array(objects) => Ok(objects),
-            _ => Ok(Vec::new()),
+        let Answer { mut review, held } = answer.map_err(|error| error.to_string())?;
+        verify(&uid, version, &review)?;
+        match review["response"]["convertedObjects"].take() {
+            Value::Array(objects) => Ok((objects, held)),
+            _ => Ok((Vec::new(), held)),
         }
     }
 }

@@ -13,6 +13,10 @@ pub(crate) const MAX_OPERATIONS: usize = 10_000;
 /// operations may nest deeper. Without a limit, repeated copies grow exponentially.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// The maximum number of list items that all operations of a patch may shift. Without a limit, few
+/// insertions at the start of a long list take minutes.
+const MAX_SHIFTED: usize = 50_000_000;
+
 /// Applies a list of operations atomically.
 ///
 /// # Errors
@@ -42,6 +46,7 @@ pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError>
     let mut work = Work {
         document: object.clone(),
         copied: 0,
+        shifted: 0,
     };
     for operation in operations {
         work.step(operation)?;
@@ -54,6 +59,7 @@ pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError>
 struct Work {
     document: Value,
     copied: usize,
+    shifted: usize,
 }
 
 impl Work {
@@ -116,8 +122,9 @@ impl Work {
             format!("add operation does not apply: doc is missing path: \"{path}\": missing value")
         };
         let (parent, key) = self.parent(path).ok_or_else(|| refused(missing()))?;
-        insert(parent, key, value)
-            .map_err(|why| refused(format!("error in add for path: '{path}': {why}")))
+        let shifted = insert(parent, key, value)
+            .map_err(|why| refused(format!("error in add for path: '{path}': {why}")))?;
+        self.shift(shifted)
     }
 
     fn remove(&mut self, path: &str) -> Result<(), PatchError> {
@@ -127,10 +134,9 @@ impl Work {
             )
         };
         let (parent, key) = self.parent(path).ok_or_else(|| refused(missing()))?;
-        let taken = take(parent, &key);
-        taken
-            .map(drop)
-            .map_err(|why| refused(format!("error in remove for path: '{path}': {why}")))
+        let (_, shifted) = take(parent, &key)
+            .map_err(|why| refused(format!("error in remove for path: '{path}': {why}")))?;
+        self.shift(shifted)
     }
 
     fn replace(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
@@ -171,8 +177,9 @@ impl Work {
             )
         };
         let (parent, key) = self.parent(from).ok_or_else(|| refused(missing()))?;
-        let value = take(parent, &key)
+        let (value, shifted) = take(parent, &key)
             .map_err(|why| refused(format!("error in move for path: '{key}': {why}")))?;
+        self.shift(shifted)?;
         if path.matches('/').count() > from.matches('/').count() {
             self.account(&value)?;
             fits(path, &value)?;
@@ -184,8 +191,9 @@ impl Work {
             )
         };
         let (parent, key) = self.parent(path).ok_or_else(|| refused(missing()))?;
-        insert(parent, key, value)
-            .map_err(|why| refused(format!("error in move for path: '{path}': {why}")))
+        let shifted = insert(parent, key, value)
+            .map_err(|why| refused(format!("error in move for path: '{path}': {why}")))?;
+        self.shift(shifted)
     }
 
     fn test(&mut self, path: &str, wanted: &Value) -> Result<(), PatchError> {
@@ -230,8 +238,19 @@ impl Work {
             )
         };
         let (parent, key) = self.parent(path).ok_or_else(|| refused(missing()))?;
-        insert(parent, key, value)
-            .map_err(|why| refused(format!("error while adding value during copy: {why}")))
+        let shifted = insert(parent, key, value)
+            .map_err(|why| refused(format!("error while adding value during copy: {why}")))?;
+        self.shift(shifted)
+    }
+
+    fn shift(&mut self, items: usize) -> Result<(), PatchError> {
+        self.shifted += items;
+        if self.shifted > MAX_SHIFTED {
+            return Err(PatchError::TooLarge(format!(
+                "a JSON patch may shift at most {MAX_SHIFTED} list items"
+            )));
+        }
+        Ok(())
     }
 
     fn account(&mut self, value: &Value) -> Result<(), PatchError> {
@@ -285,7 +304,8 @@ fn get<'a>(parent: &'a Value, key: &str) -> Result<Option<&'a Value>, String> {
     }
 }
 
-fn insert(parent: &mut Value, key: String, value: Value) -> Result<(), String> {
+/// Adds a value to an object or list, and returns how many items it shifted.
+fn insert(parent: &mut Value, key: String, value: Value) -> Result<usize, String> {
     match parent {
         Value::Object(map) => {
             map.insert(key, value);
@@ -294,20 +314,24 @@ fn insert(parent: &mut Value, key: String, value: Value) -> Result<(), String> {
         Value::Array(items) => {
             let place = index(&key, items.len() + 1)?;
             items.insert(place, value);
+            return Ok(items.len() - place);
         }
         _ => return Err("unknown object type".into()),
     }
-    Ok(())
+    Ok(0)
 }
 
-fn take(parent: &mut Value, key: &str) -> Result<Value, String> {
+/// Removes a value from an object or list, and returns it with how many items it shifted.
+fn take(parent: &mut Value, key: &str) -> Result<(Value, usize), String> {
     match parent {
         Value::Object(map) => map
             .remove(key)
+            .map(|value| (value, 0))
             .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
         Value::Array(items) => {
             let place = index(key, items.len())?;
-            Ok(items.remove(place))
+            let value = items.remove(place);
+            Ok((value, items.len() - place))
         }
         _ => Err("unknown object type".into()),
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     CallError, ClientConfig, Destination, Limits, WebhookTarget,
     errors::DEADLINE,
-    limits::Received,
+    limits::{Held, Received, apart, check_values},
     pool::{Address, Connection, Key, Pool},
     services,
     tls::Roots,
@@ -25,8 +25,18 @@ pub(crate) struct Sent<'a> {
     pub(crate) review: Value,
     /// The deadline of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
+    /// What the webhook is told: the timeout, or the time that is left for the request.
+    pub(crate) announced: Duration,
     /// Limits concurrent calls and the size of their responses.
     pub(crate) limits: &'a Arc<Limits>,
+}
+
+/// The review in a response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) review: Value,
+    /// To be kept until the review is no longer needed.
+    pub(crate) held: Held,
 }
 
 /// The response of a webhook.
@@ -94,10 +104,11 @@ impl Client {
         api: &Api,
         config: &ClientConfig,
         sent: Sent<'_>,
-    ) -> Result<Value, CallError> {
+    ) -> Result<Answer, CallError> {
         let Sent {
             review,
             timeout,
+            announced,
             limits,
         } = sent;
         // Boxed, because the future of every write contains this one several times, and few writes
@@ -105,19 +116,25 @@ impl Client {
         if let Destination::Local(webhook) = &config.destination {
             let called = Box::pin(limits.call(webhook.call(review)));
             let called = tokio::time::timeout(timeout, called).await;
-            return called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
+            let called = called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
+            return called.map(|review| Answer { review, held: None });
         }
-        let target = format!("{}?timeout={}s", config.path, timeout.as_secs());
+        let seconds = announced.as_secs() + u64::from(announced.subsec_nanos() > 0);
+        let target = format!("{}?timeout={seconds}s", config.path);
         let url = format!("https://{}{target}", config.authority);
         let body = Bytes::from(review.to_string());
         let called = Box::pin(async {
             let exchanged = self.exchange(api, config, &target, &url, body, limits);
             let answer = exchanged.await?;
-            let (code, body) = (answer.code, &answer.received.body);
+            let (code, Received { body, held }) = (answer.code, answer.received);
             if !(200..300).contains(&code) {
-                return Err(CallError::status(code, body, answer.is_text));
+                return Err(CallError::status(code, &body, answer.is_text));
             }
-            decode(code, body)
+            let (review, held) = apart(held, move || decode(code, &body)).await?;
+            Ok(Answer {
+                review: review?,
+                held,
+            })
         });
         let called = tokio::time::timeout(timeout, limits.call(called)).await;
         called.unwrap_or_else(|_| Err(CallError::transport(&url, DEADLINE)))
@@ -247,6 +264,7 @@ pub(super) fn decode(code: u16, body: &[u8]) -> Result<Value, CallError> {
             "0-length response with status code: {code} and content type: "
         )));
     }
+    check_values(body).map_err(CallError::Malformed)?;
     serde_json::from_slice(body).map_err(|error| {
         let why = crate::api::json_problem(&error, body);
         CallError::Malformed(format!(

@@ -34,11 +34,18 @@ impl CallError {
 
     /// Describes a status code as client-go does, with the body if it is text.
     pub(super) fn status(code: u16, body: &[u8], is_text: bool) -> Self {
+        /// The fields of a Status that matter here.
+        #[derive(serde::Deserialize)]
+        struct Failed {
+            kind: String,
+            status: String,
+            message: String,
+        }
         // If the body is a Status, its message is enough.
-        let message = serde_json::from_slice::<serde_json::Value>(body)
+        let message = serde_json::from_slice(body)
             .ok()
-            .filter(|body| body["kind"] == "Status")
-            .and_then(|body| Some(body["message"].as_str()?.to_owned()));
+            .filter(|failed: &Failed| failed.kind == "Status" && failed.status == "Failure")
+            .map(|failed| failed.message);
         if let Some(message) = message.filter(|message| !message.is_empty()) {
             return Self::Status(message);
         }
@@ -47,9 +54,15 @@ impl CallError {
         Self::Status(match code {
             400 => "the server rejected our request for an unknown reason".to_owned(),
             401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 => "forbidden".to_owned(),
             404 => "the server could not find the requested resource".to_owned(),
             405 => "the server does not allow this method on the requested resource".to_owned(),
+            406 if text.is_empty() || text == "unknown" => {
+                "the server was unable to respond with a content type that the client supports"
+                    .to_owned()
+            }
+            403 | 406 | 415 => text.to_owned(),
+            409 => "the server reported a conflict".to_owned(),
+            422 => "the server rejected our request due to an error in our request".to_owned(),
             429 => "the server has received too many requests and has asked us to try again later"
                 .to_owned(),
             503 => "the server is currently unable to handle the request".to_owned(),

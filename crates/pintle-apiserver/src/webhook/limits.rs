@@ -7,35 +7,44 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::CallError;
 use crate::tower_service::BoxError;
 
 /// The maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
+/// The maximum number of JSON values in a response. An object cannot be stored with more, and a
+/// decoded value takes many times the bytes of its text.
+const MAX_VALUES: usize = 1_000_000;
+
 /// The size beyond which a response counts as large, in bytes. Few are.
-const LARGE: usize = 256 * 1024;
+const LARGE: usize = 64 * 1024;
 
 /// The maximum number of concurrent calls of one webhook.
 const MAX_CALLS: usize = 64;
 
-/// The maximum number of large responses of one webhook that are received at the same time. Others
-/// wait, within the deadlines of their calls.
+/// The maximum number of large responses of one webhook in memory, from the first chunk until they
+/// are no longer needed. Others wait, within the deadlines of their calls.
 const MAX_LARGE: usize = 4;
 
 /// The limits of one webhook.
 ///
-/// A webhook whose every response has the maximum size thus costs 80 MiB instead of a gigabyte.
+/// A webhook whose every response is as large as it may be thus costs a few hundred MiB instead of
+/// gigabytes.
 #[derive(Debug)]
 pub(crate) struct Limits {
     calls: Semaphore,
     large: Arc<Semaphore>,
 }
 
+/// Held by a large response, and by what was decoded from it, for as long as it is in memory.
+pub(crate) type Held = Option<OwnedSemaphorePermit>;
+
 /// The body of a response. A large one counts as such until it is dropped.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) body: Bytes,
-    _large: Option<OwnedSemaphorePermit>,
+    pub(super) held: Held,
 }
 
 impl Default for Limits {
@@ -59,7 +68,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// Fails if the body does, or is longer than a response may be.
+    /// Fails if the body does, or if it is longer than a response may be.
     pub(super) async fn receive<B>(&self, body: B) -> Result<Received, String>
     where
         B: Body,
@@ -67,7 +76,7 @@ impl Limits {
     {
         let mut body = pin!(body.map_err(|error| error.into().to_string()));
         let mut received = BytesMut::new();
-        let mut large = None;
+        let mut held = None;
         while let Some(frame) = body.as_mut().frame().await {
             let Ok(data) = frame?.into_data() else {
                 continue;
@@ -76,16 +85,57 @@ impl Limits {
             if size > MAX_RESPONSE {
                 return Err("length limit exceeded".to_owned());
             }
-            if size > LARGE && large.is_none() {
-                large = Arc::clone(&self.large).acquire_owned().await.ok();
+            if size > LARGE && held.is_none() {
+                held = Arc::clone(&self.large).acquire_owned().await.ok();
             }
             received.put(data);
         }
         Ok(Received {
             body: received.freeze(),
-            _large: large,
+            held,
         })
     }
+}
+
+/// Runs work on a response, off the async workers if it is large. The response counts as large for
+/// as long as the work takes, even if nobody waits for it any more.
+///
+/// # Errors
+///
+/// Fails if the work panics.
+pub(crate) async fn apart<R: Send + 'static>(
+    held: Held,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<(R, Held), CallError> {
+    if held.is_none() {
+        return Ok((work(), held));
+    }
+    let done = tokio::task::spawn_blocking(|| (work(), held)).await;
+    done.map_err(|error| CallError::Local(error.to_string()))
+}
+
+/// Refuses a JSON text with more values than a response may have.
+pub(crate) fn check_values(json: &[u8]) -> Result<(), String> {
+    if values(json) > MAX_VALUES {
+        return Err(format!("more than {MAX_VALUES} JSON values"));
+    }
+    Ok(())
+}
+
+/// Returns how many values a JSON text has at most. Each but the first follows a comma, or opens a
+/// list or an object.
+fn values(json: &[u8]) -> usize {
+    let (mut count, mut in_string) = (1, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_string = !in_string,
+            b'\\' if in_string => _ = bytes.next(),
+            b',' | b'[' | b'{' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 #[cfg(test)]

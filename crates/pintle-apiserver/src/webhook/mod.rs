@@ -11,10 +11,10 @@
 //! # Bounds
 //!
 //! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls and
-//! of large responses, and each response a limit of bytes; idle connections are few. Waiting for a
-//! free call counts towards the deadline. Code in this process runs in its own task, so that a panic
-//! is an error and a webhook that calls itself cannot exhaust the stack. No lock is held during a
-//! call.
+//! of large responses, and each response a limit of bytes and of values; idle connections are few.
+//! Waiting for a free call counts towards the deadline. Code in this process runs in its own task, so
+//! that a panic is an error and a webhook that calls itself cannot exhaust the stack. No lock is held
+//! during a call.
 
 mod client;
 mod config;
@@ -29,10 +29,10 @@ mod tls;
 use std::time::Duration;
 
 pub(crate) use self::{
-    client::{Client, Sent},
+    client::{Answer, Client, Sent},
     config::{ClientConfig, Destination},
     errors::CallError,
-    limits::Limits,
+    limits::{Held, Limits, apart, check_values},
     local::LocalWebhook,
     tls::Roots,
 };

@@ -25,6 +25,7 @@ const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
 const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+const RSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05];
 const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
 const RSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c];
 const RSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d];
@@ -119,6 +120,7 @@ impl SigningRequest {
             (ECDSA_SHA256, Some(P384)) => &signature::ECDSA_P384_SHA256_ASN1,
             (ECDSA_SHA384, Some(P384)) => &signature::ECDSA_P384_SHA384_ASN1,
             (ED25519, _) => &signature::ED25519,
+            (RSA_SHA1, _) => &signature::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
             (RSA_SHA256, _) => &signature::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
             (RSA_SHA384, _) => &signature::RSA_PKCS1_2048_8192_SHA384,
             (RSA_SHA512, _) => &signature::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
@@ -131,7 +133,7 @@ impl SigningRequest {
         verified.map_err(|_| {
             let what = match signed.algorithm {
                 ED25519 => "x509: Ed25519 verification failure",
-                RSA_SHA256 | RSA_SHA384 | RSA_SHA512 => "crypto/rsa: verification error",
+                RSA_SHA1 | RSA_SHA256 | RSA_SHA384 | RSA_SHA512 => "crypto/rsa: verification error",
                 _ => "x509: ECDSA verification failure",
             };
             what.to_owned()

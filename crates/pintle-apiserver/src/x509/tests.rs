@@ -31,6 +31,31 @@ fn signatures_of_common_keys_verify() {
     }
 }
 
+/// A request of `openssl req -newkey rsa:1024 -sha1 -subj /O=team/CN=e2e`.
+const SHA1: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----\n\
+MIIBXDCBxgIBADAdMQ0wCwYDVQQKDAR0ZWFtMQwwCgYDVQQDDANlMmUwgZ8wDQYJ\n\
+KoZIhvcNAQEBBQADgY0AMIGJAoGBAKxrY1F53Cerurmujv2aMW50b2PrpMSLO9CZ\n\
+2LwVSwRcV9wWNzE/QjWNjBeAq6RVB4h6PMKPd4vMJit1lIodA/z1qhLuUf09PyQt\n\
+u/NXCyzWoB61iWx8t3ByW9GodElSX795KGBIbWT00Js5rBoCkLiEBr7ePV5LIQ7l\n\
+am+LehCfAgMBAAGgADANBgkqhkiG9w0BAQUFAAOBgQChBZQuChYdyISfY0ebsP1Q\n\
+J1TkcU6y5lYAdXI34ecqeEF65mhElkMATG4GyE/bUX2Tad6U+wa8J7J+FmMFuEOi\n\
+f3TPDDC8+MH3JcskUzpWwqJhDbmsFPfvZrcki3B2npnkBoiF4OLHNB2uiF0rxVzo\n\
+X/FOcaEUiirX2RVHtUQtOA==\n\
+-----END CERTIFICATE REQUEST-----\n";
+
+/// Proves objects/csr-validation.
+#[test]
+fn legacy_signatures_verify() {
+    let mut request = SigningRequest::parse(SHA1.as_bytes()).unwrap();
+    assert_eq!(request.organizations(), Some(vec!["team".to_owned()]));
+    assert_eq!(request.check_signature(), Ok(()));
+    let at = request.der.windows(4).position(|bytes| bytes == b"team");
+    request.der[at.unwrap()] = b'b';
+    let why = "crypto/rsa: verification error";
+    assert_eq!(request.check_signature(), Err(why.to_owned()));
+}
+
 /// Proves objects/csr-validation.
 #[test]
 fn organizations_are_read_in_any_encoding() {

@@ -1,6 +1,7 @@
 //! Subresources: scale, binding, eviction; reviews and events.
 
 use crate::support::*;
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 fn template() -> Value {
@@ -552,4 +553,23 @@ async fn events_k8s_io_is_strict() {
     // The core group accepts all of these.
     let core = "/api/v1/namespaces/default/events/e";
     assert_eq!(http.merge(core, &json!({"message": "other"})).await.0, 200);
+}
+
+/// Proves wire/formats.
+#[tokio::test]
+async fn head_is_answered_without_a_body() {
+    let server = server();
+    let http = http(&server);
+    let ask = async |method: &str| {
+        let request = http::Request::builder().method(method);
+        let request = request.uri("/api/v1/nodes/n/proxy/x");
+        let response = http.send(request.body(Full::default()).unwrap()).await;
+        let (head, body) = response.into_parts();
+        (head, body.collect().await.unwrap().to_bytes())
+    };
+    let (get, whole) = ask("GET").await;
+    let (head, none) = ask("HEAD").await;
+    assert_eq!((head.status, none.len()), (get.status, 0));
+    let length = head.headers["content-length"].to_str().unwrap();
+    assert_eq!(length, whole.len().to_string());
 }

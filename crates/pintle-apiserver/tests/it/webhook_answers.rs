@@ -186,7 +186,8 @@ async fn verdict_is_read_from_any_successful_response() {
 async fn failed_response_may_explain_itself() {
     let server = server();
     serve(&server, "validating", &["v1"], |_| {
-        let status = json!({"kind": "Status", "message": "certificates are being renewed"});
+        let status = json!({"kind": "Status", "status": "Failure",
+            "message": "certificates are being renewed"});
         Response::builder()
             .status(503)
             .body(Full::from(status.to_string()))
@@ -199,6 +200,41 @@ async fn failed_response_may_explain_itself() {
         "Internal error occurred: failed calling webhook \"hook.example.com\": failed to call \
          webhook: certificates are being renewed"
     );
+}
+
+/// Proves webhook-calls/errors.
+#[tokio::test(start_paused = true)]
+async fn status_codes_of_webhooks_are_described() {
+    for (code, body, why) in [
+        (403, "no entry", "no entry"),
+        (
+            406,
+            "",
+            "the server was unable to respond with a content type that the client supports",
+        ),
+        (409, "", "the server reported a conflict"),
+        (415, "JSON only", "JSON only"),
+        (
+            422,
+            "",
+            "the server rejected our request due to an error in our request",
+        ),
+        (
+            418,
+            "",
+            "the server responded with the status code 418 but did not return more information",
+        ),
+    ] {
+        let server = server();
+        serve(&server, "validating", &["v1"], move |_| {
+            let response = Response::builder().status(code);
+            response.body(Full::from(body)).unwrap()
+        })
+        .await;
+        let (_, message, _) = create(&http(&server)).await;
+        let failed = "failed calling webhook \"hook.example.com\": failed to call webhook: ";
+        assert_eq!(message, format!("Internal error occurred: {failed}{why}"));
+    }
 }
 
 /// Proves webhook-calls/errors.
@@ -235,6 +271,80 @@ async fn endless_response_of_a_service_is_cut_off() {
     let (code, message, _) = create(&http(&server)).await;
     assert_eq!(code, 500);
     assert!(message.contains("length limit exceeded"), "{message}");
+}
+
+/// Proves admission/timeout.
+#[tokio::test(start_paused = true)]
+async fn webhook_is_told_the_time_that_is_left() {
+    let server = server();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&told);
+    let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
+        seen.lock().unwrap().push(request.uri().to_string());
+        async {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let asked: Value = serde_json::from_slice(&body).unwrap();
+            Ok::<_, std::convert::Infallible>(answer(&review(&asked, json!({"allowed": true}))))
+        }
+    });
+    server.route_webhooks("n", "hook", WebhookTarget::service(service));
+    let hooks = [("a", 20), ("b", 5), ("c", 20)].map(|(name, seconds)| {
+        json!({"name": format!("{name}.example.com"), "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "timeoutSeconds": seconds,
+            "clientConfig": {"service": {"namespace": "n", "name": "hook", "path": format!("/{name}")}},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["configmaps"]}]})
+    });
+    let http = http(&server);
+    let path = format!("{CONFIGURATIONS}/mutatingwebhookconfigurations");
+    let configuration = json!({"metadata": {"name": "c"}, "webhooks": hooks});
+    assert_eq!(http.post(&path, &configuration).await.0, 201);
+    for (query, expected) in [
+        ("", ["/a?timeout=20s", "/b?timeout=5s", "/c?timeout=20s"]),
+        (
+            "&timeout=10s",
+            ["/a?timeout=10s", "/b?timeout=5s", "/c?timeout=7s"],
+        ),
+    ] {
+        let path = format!("{CONFIG_MAPS}?dryRun=All{query}");
+        assert_eq!(http.post(&path, &config_map("a")).await.0, 201);
+        assert_eq!(*told.lock().unwrap(), expected);
+        told.lock().unwrap().clear();
+    }
+}
+
+/// Proves admission/bounds.
+#[tokio::test(start_paused = true)]
+async fn response_with_too_many_values_is_refused() {
+    let server = server();
+    let many = Arc::new(format!("[0{}]", ",0".repeat(1_000_000)));
+    let text = Arc::clone(&many);
+    serve(&server, "validating", &["v1"], move |asked| {
+        let mut review = review(&asked, json!({"allowed": true})).to_string();
+        review.truncate(review.len() - 1);
+        Response::new(Full::from(format!("{review},\"padding\":{text}}}")))
+    })
+    .await;
+    let (code, message, _) = create(&http(&server)).await;
+    assert_eq!(code, 500);
+    let why = "more than 1000000 JSON values";
+    assert!(message.contains(why), "{message}");
+
+    let server = self::server();
+    serve(&server, "mutating", &["v1"], move |asked| {
+        let patch = STANDARD.encode(&*many);
+        let response = json!({"allowed": true, "patchType": "JSONPatch", "patch": patch});
+        answer(&review(&asked, response))
+    })
+    .await;
+    let (code, message, _) = create(&http(&server)).await;
+    assert_eq!(code, 500);
+    let undecodable = "received undecodable patch in webhook response: ";
+    assert!(
+        message.contains(&format!("{undecodable}{why}")),
+        "{message}"
+    );
 }
 
 /// Proves admission/mutation.

@@ -119,13 +119,8 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "webhooks in this process, and how the server reaches one",
-        &[
-            "admission/bounds",
-            "admission/builder",
-            "admission/exempt",
-            "webhook-calls/https",
-        ],
+        "webhooks in this process, and their limits",
+        &["admission/bounds", "admission/builder"],
     ),
     (
         "not in the corpus yet",

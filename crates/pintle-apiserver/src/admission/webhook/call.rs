@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{hook::Hook, matching::Invocation, types::check_types};
 use crate::{
@@ -11,8 +12,15 @@ use crate::{
     api::{Api, ApiError},
     meta::Tree,
     registry::api_version,
-    webhook::Sent,
+    webhook::{Answer, Held, Sent, apart, check_values},
 };
+
+/// The patch of a webhook.
+#[derive(Debug)]
+pub(super) struct Patch {
+    pub(super) operations: Value,
+    _held: Held,
+}
 
 /// Why a call did not end with "allowed".
 #[derive(Debug)]
@@ -114,7 +122,7 @@ pub(super) async fn call(
     invocation: &Invocation,
     object: Option<&Tree>,
     mutating: bool,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<Patch>, Failure> {
     let name = &hook.name;
     if hook.review_version.is_empty() {
         let why = "could not create admission objects: webhook does not accept known \
@@ -133,17 +141,21 @@ pub(super) async fn call(
     asked["oldObject"] = old.map_err(Failure::Refused)?;
     let review =
         json!({"kind": "AdmissionReview", "apiVersion": hook.review_version, "request": asked});
+    let now = Instant::now();
+    let left = request.options.deadline;
+    let left = left.map_or(hook.timeout, |deadline| deadline.duration_since(now));
     let sent = Sent {
         review,
         timeout: hook.timeout,
+        announced: hook.timeout.min(left),
         limits: &hook.limits,
     };
     let answer = api.webhooks.client.call(api, client, sent).await;
-    let answer =
+    let Answer { review, held } =
         answer.map_err(|error| Failure::Calling(format!("failed to call webhook: {error}")))?;
-    check_types(&answer["response"])
+    check_types(&review["response"])
         .map_err(|why| Failure::Calling(format!("failed to call webhook: {why}")))?;
-    let verified = verify(&uid, hook.review_version, &answer, mutating);
+    let verified = verify(&uid, hook.review_version, &review, mutating);
     let response = verified
         .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))?;
     for (key, value) in response["auditAnnotations"]
@@ -163,11 +175,17 @@ pub(super) async fn call(
         let status = &response["status"];
         return Err(Failure::Refused(ApiError::denied_by_webhook(name, status)));
     }
-    if mutating {
-        decode_patch(hook.review_version, response)
-    } else {
-        Ok(None)
+    if !mutating {
+        return Ok(None);
     }
+    let version = hook.review_version;
+    let decoded = apart(held, move || decode_patch(version, &review["response"])).await;
+    let (operations, held) = decoded.map_err(|error| Failure::Calling(error.to_string()))?;
+    let operations = operations?;
+    Ok(operations.map(|operations| Patch {
+        operations,
+        _held: held,
+    }))
 }
 
 /// Decodes the JSON patch of a response; an empty one is none.
@@ -182,6 +200,7 @@ fn decode_patch(review_version: &str, response: &Value) -> Result<Option<Value>,
     };
     let bytes = STANDARD.decode(patch);
     let bytes = bytes.map_err(|error| undecodable(error.to_string()))?;
+    check_values(&bytes).map_err(undecodable)?;
     let patch: Value = serde_json::from_slice(&bytes)
         .map_err(|error| undecodable(crate::api::json_problem(&error, &bytes)))?;
     // The older review does not have to name the type.

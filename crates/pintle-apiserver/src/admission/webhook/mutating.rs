@@ -167,7 +167,7 @@ async fn call_one(
     place: &str,
 ) -> Result<bool, Failure> {
     let patch = call(api, hook, request, invocation, object.as_deref(), true).await?;
-    let Some(operations) = patch else {
+    let Some(patch) = patch else {
         return Ok(false);
     };
     let Some(object) = object else {
@@ -177,7 +177,8 @@ async fn call_one(
             hook.name
         ))));
     };
-    let new = patched(api, request, invocation, object, &operations).await;
+    let operations = &patch.operations;
+    let new = patched(api, request, invocation, object, operations).await;
     let new = new.map_err(Failure::Refused)?;
     if request.options.audit.is_on() {
         let value = format!(

@@ -141,7 +141,7 @@ impl Api {
             ..WriteOptions::default()
         };
         self.record_manager(resource, "", &options, None, &mut service);
-        self.prepare_create(resource, &mut service, &options.warnings);
+        self.prepare_create(resource, &mut service);
         let Some(collection) = resource.collection else {
             return;
         };

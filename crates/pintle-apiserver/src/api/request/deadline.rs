@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use tokio::time::Instant;
 
 use crate::{
     api::{ApiError, Call},
@@ -11,13 +12,22 @@ use crate::{
 
 /// The deadline of a write, as in kube-apiserver.
 const WRITE: Duration = Duration::from_secs(34);
-/// The deadline of every other request. A list or a deletecollection may convert many objects.
-const OTHER: Duration = Duration::from_secs(60);
+/// The deadline of every request. A list or a deletecollection may convert many objects.
+const ANY: Duration = Duration::from_secs(60);
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::api) struct TimeLimit {
+    pub(in crate::api) after: Duration,
+    /// The limit is that of a write, which upstream reports with other words than that of any
+    /// request.
+    pub(in crate::api) of_write: bool,
+}
 
 impl Call {
     /// Returns how long a request may take: the `timeout` parameter, capped by the server's limit.
     /// Watches and connections have no limit.
-    pub(in crate::api) fn time_limit(&self) -> Result<Option<Duration>, ApiError> {
+    pub(in crate::api) fn time_limit(&self) -> Result<Option<TimeLimit>, ApiError> {
         let connects = matches!(
             self.target.sub.as_deref(),
             Some("exec" | "attach" | "portforward" | "proxy" | "log")
@@ -25,11 +35,6 @@ impl Call {
         if connects || self.verb() == Some(WATCH) {
             return Ok(None);
         }
-        let limit = match self.method {
-            Method::DELETE if self.target.name.is_none() => OTHER,
-            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => WRITE,
-            _ => OTHER,
-        };
         let wanted = match self.query.get("timeout") {
             "" => Duration::ZERO,
             text => duration(text).map_err(|why| {
@@ -37,11 +42,33 @@ impl Call {
                 ApiError::bad_request(format!("{what} - {why}"))
             })?,
         };
-        Ok(Some(if wanted.is_zero() {
-            limit
+        let any = if wanted.is_zero() {
+            ANY
         } else {
-            limit.min(wanted)
+            ANY.min(wanted)
+        };
+        let is_write = match self.method {
+            Method::DELETE => self.target.name.is_some(),
+            Method::POST | Method::PUT | Method::PATCH => true,
+            _ => false,
+        };
+        Ok(Some(if is_write && WRITE < any {
+            TimeLimit {
+                after: WRITE,
+                of_write: true,
+            }
+        } else {
+            TimeLimit {
+                after: any,
+                of_write: false,
+            }
         }))
+    }
+
+    /// Returns when the request has to be answered, if it starts now.
+    pub(in crate::api) fn deadline(&self) -> Result<Option<Instant>, ApiError> {
+        let limit = self.time_limit()?;
+        Ok(limit.and_then(|limit| Instant::now().checked_add(limit.after)))
     }
 }
 

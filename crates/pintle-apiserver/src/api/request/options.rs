@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::admission::Operation;
 use crate::api::{ApiError, Body, Call};
@@ -33,6 +34,8 @@ pub(crate) struct WriteOptions {
     pub(crate) audit: Record,
     /// What the client sent, for admission.
     pub(crate) sent: Sent,
+    /// When the request has to be answered.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// The options of a write as the client sent them.
@@ -211,6 +214,7 @@ impl Call {
                 field_validation: !self.query.get("fieldValidation").is_empty(),
                 deletion: None,
             },
+            deadline: self.deadline()?,
         })
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod view;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::{status::Status, view::View};
 use crate::{
@@ -149,6 +149,14 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
             .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// Returns the response for a request that took longer than any may, or than its client wants to
+/// wait. As in kube-apiserver it is text, so that no client reads it as an object.
+pub(crate) fn timed_out() -> Response<Body> {
+    let status = json!({"metadata": {}, "status": "Failure", "reason": "Timeout", "details": {},
+        "message": "Timeout: request did not complete within the allotted timeout", "code": 504});
+    with(504, TEXT, Body::whole(status.to_string()))
 }
 
 /// Returns the response for a request that fails before it is routed.

@@ -156,10 +156,11 @@ impl Api {
         write: &Unstored<'_>,
         object: &mut Tree,
     ) -> Result<(), ApiError> {
-        let mut request = write.request();
+        let name = write.name(object);
+        let mut request = write.request(&name);
         let resource = request.resource;
         if write.operation == Operation::Create && !resource.hooks.is_review() {
-            self.check_namespace(resource, request.namespace, request.name)?;
+            self.check_namespace(resource, request.namespace, &name)?;
         }
         if self.admission.admits(self, &request) {
             let admitted = self.admission.admit(self, &mut request, Some(object));
@@ -174,7 +175,8 @@ impl Api {
         write: &Unstored<'_>,
         object: &Tree,
     ) -> Result<(), ApiError> {
-        let request = write.request();
+        let name = write.name(object);
+        let request = write.request(&name);
         if self.admission.validates(self, &request) {
             let validated = self.admission.validate(self, &request, Some(object));
             validated.await?;
@@ -192,9 +194,16 @@ pub(crate) struct Unstored<'a> {
     pub(crate) options: &'a WriteOptions,
 }
 
-impl<'a> Unstored<'a> {
+impl Unstored<'_> {
+    /// Returns the name in the path, or that of the object.
+    fn name(&self, object: &Tree) -> String {
+        let name = self.call.target.name.as_deref();
+        name.unwrap_or_else(|| meta::text(object, "name"))
+            .to_owned()
+    }
+
     /// Describes the request to the chain.
-    fn request(&self) -> Request<'a> {
+    fn request<'a>(&'a self, name: &'a str) -> Request<'a> {
         let target = &self.call.target;
         Request {
             operation: self.operation,
@@ -202,7 +211,7 @@ impl<'a> Unstored<'a> {
             sub: target.sub.as_deref().unwrap_or_default(),
             exchanged: Some(self.kind),
             namespace: target.namespace.as_deref(),
-            name: target.name.as_deref().unwrap_or_default(),
+            name,
             user: &self.call.user,
             options: self.options,
             old: None,

@@ -9,7 +9,7 @@ use super::{
     commit::{CommitError, drop_managers_if_too_large},
     is_finished,
     managers::keep_unchanged_times,
-    prepare::{prepare_update, spec_changed},
+    prepare::{AFTER_ADMISSION, dedupe_owners, prepare_update, spec_changed},
     with_value,
 };
 use crate::{
@@ -61,6 +61,7 @@ impl Api {
                 self.record_write(write, Some(&stored), &mut new).await;
             }
             self.mutate(write, Some(old), &mut new).await?;
+            dedupe_owners(&mut new, &options.warnings, AFTER_ADMISSION);
             self.check_permissions(write, &new, Some(old))?;
             check_version(resource, &new, &current)?;
             if is_named {
@@ -71,14 +72,7 @@ impl Api {
                 Part::Main => resource.hooks.allocate(self, &mut new, Some(old))?,
                 _ => None,
             };
-            prepare_update(
-                resource,
-                part,
-                &mut new,
-                old,
-                &self.clock,
-                &options.warnings,
-            );
+            prepare_update(resource, part, &mut new, old, &self.clock);
             keep_unchanged_times(&stored, &mut new);
             let mut new = self.validated(write, Some(&stored), new).await?;
             if part == Part::Main {

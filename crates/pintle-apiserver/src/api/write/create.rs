@@ -7,6 +7,7 @@ use futures::FutureExt;
 use super::{
     Attributes, Managers, Operation, Part, Written,
     commit::{CommitError, drop_managers_if_too_large},
+    prepare::{AFTER_ADMISSION, dedupe_owners},
     set_namespace, wipe_system_metadata,
 };
 use crate::{
@@ -26,7 +27,8 @@ impl Api {
     /// Answers POST of a collection.
     pub(crate) async fn create(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let object = call.object(&options)?;
+        let mut object = call.object(&options)?;
+        dedupe_owners(&mut object, &options.warnings, "");
         let write = call.create_of(&options, Managers::Record);
         let written = self.create_object(&write, object).await?;
         written.answer(201, call, self).await
@@ -90,6 +92,7 @@ impl Api {
             self.record_write(write, None, &mut object).await;
         }
         self.mutate(write, None, &mut object).await?;
+        dedupe_owners(&mut object, &options.warnings, AFTER_ADMISSION);
         if let Some(user) = write.user {
             resource.hooks.set_requester(&mut object, user);
         }
@@ -114,7 +117,7 @@ impl Api {
                 name = format!("{cut}{}", random_suffix(&self.rng));
                 meta::metadata(&mut new).insert("name".into(), name.clone().into());
             }
-            self.prepare_create(resource, &mut new, &options.warnings);
+            self.prepare_create(resource, &mut new);
             let _reservation = resource.hooks.allocate(self, &mut new, None)?;
             let new = self.validated(write, None, new).await?;
             resource.hooks.warn(&new, None, &options.warnings);

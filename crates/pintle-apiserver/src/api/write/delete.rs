@@ -133,6 +133,7 @@ impl Api {
             warnings: call.warnings.clone(),
             audit: call.audit.clone(),
             sent: Sent::deletion(&options.reviewed(grace)),
+            deadline: options.deadline,
         };
         let write = Attributes {
             operation: Operation::Delete,

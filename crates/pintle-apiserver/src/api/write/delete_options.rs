@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     api::{ApiError, Call},
@@ -35,6 +36,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) admitted: bool,
     /// The options as they were sent.
     pub(super) sent: Arc<Value>,
+    /// When the request has to be answered.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl DeleteOptions {
@@ -118,6 +121,7 @@ impl DeleteOptions {
             unobserved: false,
             admitted: false,
             sent: Arc::new(body.clone()),
+            deadline: None,
         })
     }
 }
@@ -130,7 +134,7 @@ pub(super) fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
             let why = "DeleteOptions: an object is expected";
             return Err(ApiError::bad_request(why));
         }
-        return DeleteOptions::read(&body);
+        return in_time(call, &body);
     }
     let mut body = json!({});
     let query = &call.query;
@@ -148,7 +152,13 @@ pub(super) fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     if !dry_run.is_empty() {
         body["dryRun"] = dry_run.into();
     }
-    DeleteOptions::read(&body)
+    in_time(call, &body)
+}
+
+fn in_time(call: &Call, body: &Value) -> Result<DeleteOptions, ApiError> {
+    let mut options = DeleteOptions::read(body)?;
+    options.deadline = call.deadline()?;
+    Ok(options)
 }
 
 /// Checks the UID and `resourceVersion` that a delete expects.

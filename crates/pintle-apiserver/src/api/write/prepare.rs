@@ -16,12 +16,7 @@ use crate::{
 
 impl Api {
     /// Prepares a new object for the store.
-    pub(crate) fn prepare_create(
-        &self,
-        resource: &Resource,
-        object: &mut Tree,
-        warnings: &Warnings,
-    ) {
+    pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
         if resource.custom.is_some() && resource.has_status() {
             object.remove("status");
         }
@@ -31,7 +26,6 @@ impl Api {
         metadata.insert("uid".into(), uid.into());
         metadata.insert("creationTimestamp".into(), now.clone().into());
         drop_empty(metadata);
-        dedupe_owners(metadata, warnings);
         match resource.generation {
             Generation::Fixed | Generation::Counted(_) => meta::set_generation(object, 1),
             Generation::None | Generation::CountedLater => {}
@@ -68,7 +62,6 @@ pub(super) fn prepare_update(
     object: &mut Tree,
     stored: &Tree,
     clock: &Clock,
-    warnings: &Warnings,
 ) {
     match part {
         Part::Main if resource.has_status() => restore(object, stored, "status"),
@@ -80,7 +73,7 @@ pub(super) fn prepare_update(
         Part::Main | Part::Everything => {}
     }
     resource.hooks.prepare_update(part, object, stored, clock);
-    restore_system_metadata(object, stored, warnings);
+    restore_system_metadata(object, stored);
     if let Some(custom) = &resource.custom {
         with_value(object, |value| _ = custom.schema.default(value));
     }
@@ -107,31 +100,37 @@ fn drop_empty(metadata: &mut Tree) {
     });
 }
 
-/// Drops owner references with the UID of an earlier one, and warns about them.
-fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
-    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
+/// Drops owner references that equal an earlier one, and warns about them. `when` is part of the
+/// warning: updates and creates are checked before and after mutating admission, patches only after.
+pub(super) fn dedupe_owners(object: &mut Tree, warnings: &Warnings, when: &str) {
+    let owners = object
+        .get_mut("metadata")
+        .and_then(|metadata| metadata.get_mut("ownerReferences"));
+    let Some(Value::Array(owners)) = owners else {
         return;
     };
-    let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut reported: BTreeSet<String> = BTreeSet::new();
+    if owners.len() < 2 {
+        return;
+    }
+    let mut seen = BTreeSet::new();
     let mut repeated: Vec<String> = Vec::new();
     owners.retain(|owner| {
-        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
-        if seen.contains(&uid) {
-            if reported.insert(uid.clone()) {
-                repeated.push(uid);
-            }
-            return false;
+        let is_new = seen.insert(owner.to_string());
+        if !is_new {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
         }
-        seen.insert(uid)
+        is_new
     });
     if !repeated.is_empty() {
         warnings.add(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             repeated.join(", ")
         ));
     }
 }
+
+/// Says that owner references were repeated after mutating admission.
+pub(super) const AFTER_ADMISSION: &str = " after mutating admission happens";
 
 fn restore(object: &mut Tree, stored: &Tree, field: &str) {
     match stored.get(field) {
@@ -216,7 +215,7 @@ fn restore_all_but_resources(object: &mut Tree, stored: &Tree) {
 }
 
 /// Restores the metadata that no client can change.
-fn restore_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
+fn restore_system_metadata(object: &mut Tree, stored: &Tree) {
     let empty = Tree::new();
     let old = stored
         .get("metadata")
@@ -248,7 +247,6 @@ fn restore_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings
         restore(metadata, old, "deletionGracePeriodSeconds");
     }
     drop_empty(metadata);
-    dedupe_owners(metadata, warnings);
 }
 
 fn metadata_changed(field: &str, object: &Tree, stored: &Tree) -> bool {

@@ -3,6 +3,7 @@
 use super::{
     Managers, Part,
     change::{uid_mismatch, version_required},
+    prepare::dedupe_owners,
     set_namespace,
 };
 use crate::{
@@ -17,6 +18,7 @@ impl Api {
         let resource = &call.target.resource;
         let mut object = call.object(&options)?;
         set_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
+        dedupe_owners(&mut object, &options.warnings, "");
         let name = call.target.name.as_deref().unwrap_or_default();
         let found = meta::text(&object, "name");
         if found.is_empty() && sub.is_empty() {

@@ -88,6 +88,23 @@ fn nesting_and_copied_bytes_are_limited() {
     assert!(matches!(error, PatchError::Unprocessable(_)));
 }
 
+#[test]
+fn shifted_list_items_are_limited() {
+    let list = json!({"a": vec![0; 20_000]});
+    for operation in [
+        json!({"op": "add", "path": "/a/0", "value": 1}),
+        json!({"op": "remove", "path": "/a/0"}),
+        json!({"op": "move", "from": "/a/0", "path": "/a/1"}),
+        json!({"op": "copy", "from": "/a/0", "path": "/a/0"}),
+    ] {
+        let few = Value::from(vec![operation.clone(); 100]);
+        apply(&mut list.clone(), &few).unwrap();
+        let many = Value::from(vec![operation; MAX_OPERATIONS]);
+        let error = apply(&mut list.clone(), &many).unwrap_err();
+        assert!(matches!(error, PatchError::TooLarge(_)), "{error}");
+    }
+}
+
 proptest! {
     // Proves patch/formats.
     #[test]

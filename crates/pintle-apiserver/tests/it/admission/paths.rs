@@ -54,6 +54,23 @@ async fn every_write_of_an_object_is_admitted() {
 
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
+async fn reviews_are_admitted_under_their_names() {
+    let server = server();
+    let http = http(&server);
+    let (seen, _webhook) = observe(&server, "*/*");
+    for (name, line) in [
+        ("t", "CREATE tokenreviews TokenReview t"),
+        ("", "CREATE tokenreviews TokenReview "),
+    ] {
+        let review = json!({"metadata": {"name": name}, "spec": {"token": "x"}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        assert_eq!(http.post(path, &review).await.0, 201);
+        assert_eq!(lines(&seen), [line]);
+    }
+}
+
+/// Proves admission/every-write.
+#[tokio::test(start_paused = true)]
 async fn subresources_are_admitted_with_their_own_kind() {
     let server = server();
     let http = http(&server);

@@ -8,10 +8,14 @@ async fn warned(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Ve
         Value::Null => String::new(),
         body => body.to_string(),
     };
+    let media = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header("content-type", "application/json")
+        .header("content-type", media)
         .body(Full::new(Bytes::from(body)))
         .unwrap();
     let response = http.send(request).await;
@@ -298,6 +302,53 @@ async fn invalid_managed_fields_of_a_webhook_are_reported() {
                be caused by an outdated mutating admission controller; please fix your requests: \
                operation must be `Apply` or `Update`\"";
     assert_eq!(created, (201, vec![why.to_owned()]));
+}
+
+/// Proves objects/validation, admission/mutation.
+#[tokio::test(start_paused = true)]
+async fn repeated_owners_are_dropped_before_and_after_admission() {
+    let server = server();
+    let http = http(&server);
+    let owner = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
+    let warning = |when: &str, uids: &str| {
+        format!(
+            "299 - \".metadata.ownerReferences contains duplicate entries{when}; API server dedups \
+             owner references in 1.20+, and may reject such requests as early as 1.24; please fix \
+             your requests; duplicate UID(s) observed: {uids}\""
+        )
+    };
+    let after = " after mutating admission happens";
+    let path = format!("{CONFIG_MAPS}/a");
+    let owners = async || http.get(&path).await.1["metadata"]["ownerReferences"].clone();
+
+    let mut map = config_map("a");
+    let different = owner("b", "1");
+    map["metadata"]["ownerReferences"] =
+        json!([owner("a", "1"), owner("a", "1"), different, owner("a", "1")]);
+    let created = warned(&http, "POST", CONFIG_MAPS, &map).await;
+    assert_eq!(created, (201, vec![warning("", "1, 1")]));
+    assert_eq!(owners().await, json!([owner("a", "1"), different]));
+    assert_eq!(
+        warned(&http, "PUT", &path, &map).await,
+        (200, vec![warning("", "1, 1")])
+    );
+    let patched = warned(&http, "PATCH", &path, &map).await;
+    assert_eq!(patched, (200, vec![warning(after, "1, 1")]));
+
+    let again = json!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": different}]);
+    let _webhook = patching(&server, again);
+    let updated = warned(&http, "PUT", &path, &map).await;
+    assert_eq!(
+        updated,
+        (200, vec![warning("", "1, 1"), warning(after, "1")])
+    );
+    assert_eq!(owners().await, json!([owner("a", "1"), different]));
+    map["metadata"]["name"] = "b".into();
+    let created = warned(&http, "POST", CONFIG_MAPS, &map).await;
+    assert_eq!(
+        created,
+        (201, vec![warning("", "1, 1"), warning(after, "1")])
+    );
 }
 
 /// Proves conversion/reads.

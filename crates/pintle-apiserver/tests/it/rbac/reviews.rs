@@ -188,6 +188,42 @@ async fn constrained_impersonation_allows_single_requests() {
     );
 }
 
+/// Proves rbac/impersonation.
+#[tokio::test]
+async fn last_successful_mode_of_impersonation_is_tried_first() {
+    let server = server();
+    let admin = http(&server);
+    let groups = async |lines: &[(&str, &str)]| {
+        let (_, review) = who(&admin, lines).await;
+        review["status"]["userInfo"]["groups"].clone()
+    };
+    let node = [("impersonate-user", "system:node:n1")];
+    let masters = [
+        ("impersonate-user", "bob"),
+        ("impersonate-group", "system:masters"),
+    ];
+    let in_group = json!(["system:nodes", "system:authenticated"]);
+    assert_eq!(groups(&node).await, in_group);
+    // Only the verb `impersonate` grants this group.
+    groups(&masters).await;
+    assert_eq!(groups(&node).await, json!(["system:authenticated"]));
+    groups(&[("impersonate-user", "system:serviceaccount:ns:robot")]).await;
+    assert_eq!(groups(&node).await, json!(["system:authenticated"]));
+
+    let rule = json!({"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"],
+        "resourceNames": ["bob"]});
+    grant_cluster(&admin, "jane", &json!([rule])).await;
+    let jane = http_as(&server, "jane");
+    let why = async || message(&who(&jane, &[("impersonate-user", "joe")]).await.1).to_owned();
+    assert!(
+        why()
+            .await
+            .contains("cannot impersonate-on:user-info:create resource")
+    );
+    assert_eq!(who(&jane, &[("impersonate-user", "bob")]).await.0, 201);
+    assert!(why().await.contains("cannot impersonate resource"));
+}
+
 /// Proves reviews/answered.
 #[tokio::test]
 async fn selectors_in_access_reviews_are_validated() {
