@@ -171,3 +171,24 @@ async fn registered_controller_suppresses_the_warning() {
         1
     );
 }
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn account_that_newly_limits_its_secrets_warns() {
+    let server = server();
+    let http = http(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let enforce = "kubernetes.io/enforce-mountable-secrets";
+    let mut account = json!({"metadata": {"name": "a", "annotations": {enforce: "true"}}});
+    let media = "application/json";
+    let warned = write(&http, "POST", accounts, media, &account).await;
+    let why = format!(
+        "299 - \"metadata.annotations[{enforce}]: deprecated in v1.32+; prefer separate namespaces \
+         to isolate access to mounted secrets\""
+    );
+    assert_eq!(warned, [why]);
+    account["metadata"]["annotations"][enforce] = "false".into();
+    let one = format!("{accounts}/a");
+    let again = write(&http, "PUT", &one, media, &account).await;
+    assert!(again.is_empty(), "{again:?}");
+}

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::refused;
 use crate::{
     admission::{Operation, Plugin, Request},
-    api::{Api, ApiError},
+    api::{Api, ApiError, kinds::service_accounts::ENFORCE},
     meta::{Tree, names::random_suffix},
     store::key_of,
 };
@@ -22,8 +22,6 @@ const VOLUME: &str = "kube-api-access-";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The annotation of mirror Pods, which represent a kubelet's static Pods and have no account.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The annotation that limits the secrets of a Pod to those of its account.
-const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The subresource that adds containers to a running Pod.
 const EPHEMERAL: &str = "ephemeralcontainers";
 /// The sources of volumes that name a secret in their `secretRef`.

@@ -294,6 +294,7 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("", "namespaces") => &namespaces::Namespaces,
         ("", "nodes") => &nodes::Nodes,
         ("", "persistentvolumeclaims") => &volumes::PersistentVolumeClaims,
+        ("", "serviceaccounts") => &service_accounts::ServiceAccounts,
         ("", "persistentvolumes") => &volumes::PersistentVolumes,
         ("", "pods") => &pods::Pods,
         ("", "replicationcontrollers") => &workloads::ReplicationControllers,

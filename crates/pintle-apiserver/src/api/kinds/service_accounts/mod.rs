@@ -18,19 +18,45 @@ use subtle::ConstantTimeEq;
 
 pub(crate) use self::jwt::Unsigned;
 use self::jwt::{Foreign, Key};
+use super::Kind;
 use crate::api::{
     Api, User,
-    request::user::{AUTHENTICATED, CREDENTIAL},
+    request::{
+        options::Warnings,
+        user::{AUTHENTICATED, CREDENTIAL},
+    },
 };
 use crate::{
-    meta,
+    meta::{self, Tree},
     store::{Object, key_of},
 };
+
+/// The annotation that limits the secrets of a Pod to those of its account.
+pub(crate) const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 /// The tolerated clock skew, in milliseconds.
 const LEEWAY: i64 = 60_000;
+
+/// `serviceaccounts`.
+#[derive(Debug)]
+pub(super) struct ServiceAccounts;
+
+impl Kind for ServiceAccounts {
+    fn warn(&self, account: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
+        let enforces = |account: &Tree| {
+            let metadata = account.get("metadata");
+            metadata.is_some_and(|metadata| metadata["annotations"].get(ENFORCE).is_some())
+        };
+        if enforces(account) && !stored.is_some_and(enforces) {
+            warnings.add(format!(
+                "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; prefer separate \
+                 namespaces to isolate access to mounted secrets"
+            ));
+        }
+    }
+}
 
 /// Signs and verifies tokens.
 #[derive(Debug, Default)]
