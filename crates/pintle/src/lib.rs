@@ -20,6 +20,8 @@
 //!
 //! All but `webhook` are enabled by default.
 //!
+//! - `inspect`: the module `inspect`, which records why keys run, wait and fail, and serves a page that
+//!   says so. Implies `probes`.
 //! - `limits`: the module [`limits`], client-side rate limits, and
 //!   [`client::build_limited`].
 //! - `metrics`: Prometheus metrics of every stage. Without it, [`metrics::Metrics`] can still be
@@ -63,6 +65,11 @@ pub mod owner;
 // The rest of a program around its controllers.
 
 pub mod client;
+#[cfg(feature = "inspect")]
+pub mod inspect;
+#[cfg(not(feature = "inspect"))]
+#[path = "inspect/disabled.rs"]
+mod inspect;
 pub mod leader_election;
 #[cfg(feature = "limits")]
 pub mod limits;

@@ -112,7 +112,10 @@ impl RateLimit {
             limiter.take().await;
             let lane = lane.as_str();
             let waited = self.metrics.waited.get_or_create_owned(&LaneLabel { lane });
-            waited.observe(start.elapsed().as_secs_f64());
+            let took = start.elapsed();
+            waited.observe(took.as_secs_f64());
+            #[cfg(feature = "inspect")]
+            crate::inspect::limited(took);
         }
     }
 }

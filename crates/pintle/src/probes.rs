@@ -431,7 +431,7 @@ fn report(path: &str, query: &str, checks: &[Check], bad: StatusCode) -> Respons
 }
 
 /// Accepts the next connection, once a permit is free.
-async fn accept(
+pub(crate) async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {

@@ -30,8 +30,8 @@ use std::{
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{children::Contents, own_writes::GroupKind, primary::Header};
-use crate::cache::ObjectKey;
+use super::{children::Contents, own_writes::GroupKind};
+use crate::{cache::ObjectKey, object::Header};
 
 /// The last configuration that the controller applied to each child.
 ///

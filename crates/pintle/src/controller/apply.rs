@@ -23,10 +23,10 @@ use super::{
     applied_configurations::{Record, digest},
     children::Contents,
     own_writes::GroupKind,
-    primary::Header,
 };
 use crate::{
     cache::{DecodeError, Kind, ObjectKey},
+    object::Header,
     owner::{self, OwnerError},
     source::KindScope,
 };

@@ -17,6 +17,7 @@ use crate::{
     clock::Clock,
     events::EventRecorder,
     informer::{InformerFactory, Registration, WatchInput},
+    inspect::{Inspector, Record},
     metrics::Metrics,
     queue::WorkQueue,
     rbac::{Rules, Verb},
@@ -45,6 +46,7 @@ pub(super) struct Settings<K: Kind> {
     pub(super) metrics: Option<Metrics>,
     pub(super) recorder: Option<EventRecorder>,
     pub(super) clock: Option<Clock>,
+    pub(super) inspector: Option<Inspector>,
     pub(super) predicate: Option<Predicate<K>>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) wakes: Vec<Wake>,
@@ -71,7 +73,13 @@ pub(super) struct Settings<K: Kind> {
 pub(super) type Trigger = Box<dyn FnOnce(&mut Listers, &mut Vec<Watched>) -> Register + Send>;
 
 pub(super) type Register =
-    Box<dyn FnOnce(&WorkQueue<ObjectKey>, Source, &Arc<Listers>) -> (String, Registration) + Send>;
+    Box<dyn FnOnce(&Target<'_>, Source, &Arc<Listers>) -> (String, Registration) + Send>;
+
+/// Where a trigger puts its keys.
+pub(super) struct Target<'a> {
+    pub(super) queue: &'a WorkQueue<ObjectKey>,
+    pub(super) record: Option<&'a Record>,
+}
 
 impl<K: Watchable> Controller<K> {
     /// Creates a controller called `name` on the shared informers of the process.
@@ -120,6 +128,7 @@ impl<K: Kind> Controller<K> {
                 metrics: None,
                 recorder: None,
                 clock: None,
+                inspector: None,
                 predicate: None,
                 triggers: Vec::new(),
                 wakes: Vec::new(),

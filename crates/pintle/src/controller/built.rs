@@ -26,6 +26,7 @@ use crate::{
     clock::Clock,
     events::EventBroadcaster,
     finalizer::Finalizer,
+    inspect::Inspector,
     leader_election::Leadership,
     metrics::Metrics,
     object::Pointer,
@@ -157,6 +158,7 @@ pub(crate) struct Defaults {
     pub(crate) metrics: Option<Metrics>,
     pub(crate) clock: Option<Clock>,
     pub(crate) events: Option<EventBroadcaster>,
+    pub(crate) inspector: Option<Inspector>,
 }
 
 impl BuiltController {

@@ -50,6 +50,12 @@ impl Source {
     }
 }
 
+/// Returns a cause as text, for the inspector.
+pub(super) fn describe(cause: u8, sources: &[String]) -> String {
+    let cause = Cause::new(cause);
+    Described { cause, sources }.to_string()
+}
+
 /// A human-readable cause: `Deployment updated`.
 pub(super) struct Described<'a> {
     pub(super) cause: Cause,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use kube::core::ApiResource;
 
-use super::primary::Header;
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
     informer::SharedInformer,
+    object::Header,
     source::KindScope,
 };
 

@@ -12,12 +12,14 @@ use super::{
     apply::{Apply, ApplyOwned},
     events::Events,
     own_writes::OwnWrites,
-    primary::{Header, PrimaryKind},
+    primary::PrimaryKind,
 };
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
     clock::Clock,
     informer::WatchInput,
+    inspect::Record,
+    object::Header,
     queue::WorkQueue,
 };
 
@@ -80,6 +82,8 @@ pub(super) struct Shared {
     pub(super) sources: Arc<[String]>,
     pub(super) primary: Arc<PrimaryKind>,
     pub(super) queue: WorkQueue<ObjectKey>,
+    /// None without an inspector.
+    pub(super) record: Option<Record>,
     /// None if the controller does not wait for its own writes.
     pub(super) own_writes: Option<Arc<OwnWrites>>,
     pub(super) applied: Arc<AppliedConfigurations>,

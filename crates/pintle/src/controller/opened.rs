@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     ControllerError, Listers, Stopped,
     applied_configurations::AppliedConfigurations,
-    builder::{Register, Settings, Trigger},
+    builder::{Register, Settings, Target, Trigger},
     built::Defaults,
     cause::{self, Source},
     context::Shared,
@@ -21,7 +21,7 @@ use super::{
     metrics::ControllerMetrics,
     own_writes::OwnWrites,
     primary::PrimaryKind,
-    trigger,
+    trigger::{self, Recorded},
     wakes::{OwnKeys, Wakes},
     worker::{Reconcile, Workers},
 };
@@ -29,6 +29,7 @@ use crate::{
     cache::{Kind, ObjectKey},
     clock::{self},
     informer::{self, InformerFactory, Registration},
+    inspect::Via,
     queue::{Priority, WorkQueue},
     repeats::Repeats,
 };
@@ -87,16 +88,24 @@ impl<K: Kind> Settings<K> {
             let client = client.unwrap_or_else(|| self.informers.client().clone());
             (client.clone(), client)
         };
+        let owns_queue = self.queue.is_none();
+        let queue = self
+            .queue
+            .unwrap_or_else(|| WorkQueue::builder(&self.name).metrics(&metrics).build());
+        let inspector = self.inspector.or(defaults.inspector);
+        let record = inspector.as_ref().map(|inspector| {
+            let kind = self.input.kind();
+            inspector.caches(&self.informers);
+            let (name, group) = (self.name.clone(), K::group(kind).into_owned());
+            inspector.record_of(name, group, &K::kind(kind), &queue, cause::describe)
+        });
+        let client = inspector.map_or(client.clone(), |inspector| inspector.client(&client));
         let recorder = self.recorder.or_else(|| {
             // Events are written to the cluster of the object they are about.
             let is_here = self.input.in_cluster().is_none();
             let events = defaults.events.as_ref().filter(|_| is_here);
             events.map(|events| events.recorder(&self.name))
         });
-        let owns_queue = self.queue.is_none();
-        let queue = self
-            .queue
-            .unwrap_or_else(|| WorkQueue::builder(&self.name).metrics(&metrics).build());
         let mut listers = Listers::new(&self.name, &self.informers, &self.input);
         let (primary, own) = listers.add(&self.input);
         for path in &self.references {
@@ -115,15 +124,23 @@ impl<K: Kind> Settings<K> {
             &queue,
             source,
             self.predicate.clone(),
+            Recorded::new(record.as_ref(), &self.input.kind_name(), Via::Own),
             |object, keys| {
                 keys.push(object.key().clone());
             },
         );
         let mut handlers = vec![(self.input.kind_name(), own)];
         for (number, add) in registers.into_iter().enumerate() {
-            handlers.push(add(&queue, Source::new(number + 1), &listers));
+            let target = Target {
+                queue: &queue,
+                record: record.as_ref(),
+            };
+            handlers.push(add(&target, Source::new(number + 1), &listers));
         }
-        let sources = handlers.iter().map(|(kind, _)| kind.clone()).collect();
+        let sources: Arc<[String]> = handlers.iter().map(|(kind, _)| kind.clone()).collect();
+        if let Some(record) = &record {
+            record.set_watches(&sources);
+        }
         let controller_metrics = ControllerMetrics::new(&metrics, &self.name);
         controller_metrics
             .max_concurrent
@@ -153,6 +170,7 @@ impl<K: Kind> Settings<K> {
                 listers,
                 primary: Arc::new(PrimaryKind::new::<K>(self.input.kind(), primary.lister())),
                 queue: queue.clone(),
+                record,
                 own_writes: self.stale_after.map(|_| Arc::new(own_writes)),
                 applied: Arc::new(AppliedConfigurations::default()),
                 clock,

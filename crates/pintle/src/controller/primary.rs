@@ -8,7 +8,8 @@ use k8s_openapi::{
 
 use super::{Context, NotWatched};
 use crate::{
-    cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
+    cache::{Kind, Lister, Object, ObjectKey},
+    object::Header,
     owner::OwnerError,
 };
 
@@ -61,47 +62,6 @@ impl<S> Context<S> {
             Some(object) if object.is_being_deleted() => Primary::Deleting(object),
             Some(object) => Primary::Live(object),
         })
-    }
-}
-
-/// A cached object, whatever its type.
-pub(super) trait Header: Send + Sync {
-    fn key(&self) -> &ObjectKey;
-    fn uid(&self) -> &str;
-    fn resource_version(&self) -> &str;
-    fn is_being_deleted(&self) -> bool;
-    fn controller_owner(&self) -> Option<&OwnerRef>;
-    fn label(&self, name: &str) -> Option<&str>;
-    fn bytes(&self) -> &[u8];
-}
-
-impl<K: Kind> Header for Object<K> {
-    fn key(&self) -> &ObjectKey {
-        Object::key(self)
-    }
-
-    fn controller_owner(&self) -> Option<&OwnerRef> {
-        Object::controller_owner(self)
-    }
-
-    fn label(&self, name: &str) -> Option<&str> {
-        self.labels().get(name)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        Object::bytes(self)
-    }
-
-    fn uid(&self) -> &str {
-        Object::uid(self)
-    }
-
-    fn resource_version(&self) -> &str {
-        Object::resource_version(self)
-    }
-
-    fn is_being_deleted(&self) -> bool {
-        Object::is_being_deleted(self)
     }
 }
 

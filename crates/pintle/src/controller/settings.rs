@@ -53,6 +53,14 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
+    /// Records why keys run, wait and fail. A [`Manager`](crate::manager::Manager) that
+    /// [inspects](crate::manager::Builder::inspect) does this for its controllers.
+    #[cfg(feature = "inspect")]
+    pub fn inspector(mut self, inspector: &crate::inspect::Inspector) -> Self {
+        self.settings.inspector = Some(inspector.clone());
+        self
+    }
+
     /// Sets the clock for timestamps in conditions and events. Default: the system's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.settings.clock = Some(clock);

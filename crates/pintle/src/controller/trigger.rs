@@ -7,7 +7,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use super::{
@@ -18,9 +18,28 @@ use super::{
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
     informer::{Event, Registration, SharedInformer},
+    inspect::{Record, Via},
     queue::{Priority, WorkQueue},
     source::KindScope,
 };
+
+/// How the keys of a trigger are recorded.
+pub(super) struct Recorded {
+    pub(super) record: Record,
+    /// The kind of the objects that change.
+    pub(super) kind: Arc<str>,
+    pub(super) via: Via,
+}
+
+impl Recorded {
+    pub(super) fn new(record: Option<&Record>, kind: &str, via: Via) -> Option<Self> {
+        Some(Self {
+            record: record?.clone(),
+            kind: kind.into(),
+            via,
+        })
+    }
+}
 
 /// Enqueues the keys that `keys_of` adds for each change to a `K`.
 pub(super) fn enqueue<K: Kind>(
@@ -28,6 +47,7 @@ pub(super) fn enqueue<K: Kind>(
     queue: &WorkQueue<ObjectKey>,
     source: Source,
     predicate: Option<Predicate<K>>,
+    wakes: Option<Recorded>,
     keys_of: impl Fn(&Object<K>, &mut Vec<ObjectKey>) + Send + 'static,
 ) -> Registration {
     let queue = queue.clone();
@@ -75,6 +95,10 @@ pub(super) fn enqueue<K: Kind>(
         let cause = source.cause(change);
         keys.sort_unstable();
         keys.dedup();
+        // Before a worker can dequeue the keys, so that the record is in order.
+        if let Some(Recorded { record, kind, via }) = &wakes {
+            record.woken(&keys, kind, *via, &event);
+        }
         for key in keys {
             queue.add_because(key, priority, cause);
         }

@@ -7,12 +7,13 @@ use futures::{Stream, StreamExt};
 use super::{
     Controller, Listers, Predicate, Watchable,
     builder::Trigger,
-    trigger::{self, Owners},
+    trigger::{self, Owners, Recorded},
     wakes::Wake,
 };
 use crate::{
     cache::{Kind, Object, ObjectKey},
     informer::WatchInput,
+    inspect::Via,
     rbac::Verb,
 };
 
@@ -181,11 +182,13 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.settings.references.push(path.to_owned());
         let own = self.settings.input.clone();
         let index = trigger::reference_index(path);
-        self.on_mapped(
+        self.on(
             WatchInput::new(),
             None,
-            move |object: &Object<C>, listers| {
-                trigger::referrers(object.key(), &index, listers.from_input(&own).ok())
+            Via::Reference,
+            move |object: &Object<C>, listers, keys| {
+                let own = listers.from_input(&own).ok();
+                keys.extend(trigger::referrers(object.key(), &index, own));
             },
         )
     }
@@ -201,15 +204,20 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         }
         let owners = Owners::of::<K>(own.kind());
         let controller = self.needs(&own, Some("finalizers"), [Verb::Update]);
-        controller.on(input, predicate, move |object, listers, keys| {
-            let exists = |key: &ObjectKey| {
-                let own = listers.from_input(&own);
-                own.is_ok_and(|own| own.get(key).is_some())
-            };
-            let owner = object.controller_owner();
-            let namespace = object.key().namespace();
-            keys.extend(owner.and_then(|owner| owners.key(owner, namespace, exists)));
-        })
+        controller.on(
+            input,
+            predicate,
+            Via::Owner,
+            move |object, listers, keys| {
+                let exists = |key: &ObjectKey| {
+                    let own = listers.from_input(&own);
+                    own.is_ok_and(|own| own.get(key).is_some())
+                };
+                let owner = object.controller_owner();
+                let namespace = object.key().namespace();
+                keys.extend(owner.and_then(|owner| owners.key(owner, namespace, exists)));
+            },
+        )
     }
 
     fn on_mapped<C: Kind>(
@@ -218,28 +226,38 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         predicate: Option<Predicate<C>>,
         keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        self.on(input, predicate, move |object, listers, keys| {
-            keys.extend(keys_of(object, listers));
-        })
+        self.on(
+            input,
+            predicate,
+            Via::Mapper,
+            move |object, listers, keys| {
+                keys.extend(keys_of(object, listers));
+            },
+        )
     }
 
     fn on<C: Kind>(
         mut self,
         input: WatchInput<C>,
         predicate: Option<Predicate<C>>,
+        via: Via,
         keys_of: impl Fn(&Object<C>, &Listers, &mut Vec<ObjectKey>) + Send + 'static,
     ) -> Self {
         self = self.reads(&input);
         let open: Trigger = Box::new(move |listers, watched| {
             let (informer, new) = listers.add(&input);
             watched.extend(new);
-            Box::new(move |queue, source, listers| {
+            Box::new(move |target, source, listers| {
                 let listers = Arc::clone(listers);
                 let keys_of = move |object: &Object<C>, keys: &mut Vec<ObjectKey>| {
                     keys_of(object, &listers, keys);
                 };
-                let registration = trigger::enqueue(&informer, queue, source, predicate, keys_of);
-                (input.kind_name(), registration)
+                let kind = input.kind_name();
+                let wakes = Recorded::new(target.record, &kind, via);
+                let queue = target.queue;
+                let registration =
+                    trigger::enqueue(&informer, queue, source, predicate, wakes, keys_of);
+                (kind, registration)
             })
         });
         self.settings.triggers.push(open);

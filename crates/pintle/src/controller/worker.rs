@@ -36,7 +36,8 @@ use super::{
 };
 use crate::{
     cache::ObjectKey,
-    queue::{Item, WorkQueue},
+    inspect::{self, Delay, Reconciled},
+    queue::{Cause, Item, WorkQueue},
     repeats::Repeats,
 };
 
@@ -71,6 +72,14 @@ enum Outcome {
     TimedOut(Duration),
 }
 
+/// A reconcile that has ended.
+#[derive(Clone, Copy)]
+struct Ended {
+    id: u64,
+    at: Instant,
+    took: Duration,
+}
+
 impl Workers {
     /// Runs `count` workers until `shutdown` or the end of the queue, then waits up to `grace` for
     /// running reconciles.
@@ -82,6 +91,9 @@ impl Workers {
     ) -> Stopped {
         // If this future is dropped, parked keys are released too.
         let _release = shutdown.clone().drop_guard();
+        if let Some(record) = &self.shared.record {
+            record.workers(count);
+        }
         let mut tasks = JoinSet::new();
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
@@ -98,6 +110,9 @@ impl Workers {
             never = self.forget_seen_writes() => match never {},
         };
         shutdown.cancel(); // Releases parked keys.
+        if let Some(record) = &self.shared.record {
+            record.workers(0);
+        }
         if self.shuts_queue_down {
             self.queue.shut_down();
         }
@@ -194,12 +209,16 @@ impl Workers {
             let Some(own_writes) = &workers.shared.own_writes else {
                 return item.put_back();
             };
+            let started = Instant::now();
             let caught_up = own_writes.seen(item.key());
             let waited = tokio::select! {
                 biased; // Check for shutdown first, so a parked key is released immediately.
                 () = shutdown.cancelled() => Ok(()),
                 waited = timeout(bound, caught_up) => waited,
             };
+            if let Some(record) = &workers.shared.record {
+                record.delayed(item.key(), Delay::OwnWrite, started.elapsed());
+            }
             if waited.is_err() {
                 workers.metrics.stale.inc();
                 warn!(
@@ -237,11 +256,15 @@ impl Workers {
             .reconcile(item.key(), id)
             .instrument(span.clone())
             .await;
-        self.metrics
-            .seconds
-            .observe(started.elapsed().as_secs_f64());
+        let took = started.elapsed();
+        self.metrics.seconds.observe(took.as_secs_f64());
         drop(running);
-        span.in_scope(|| self.conclude(item, outcome, shutdown))
+        let ended = Ended {
+            id,
+            at: started + took,
+            took,
+        };
+        span.in_scope(|| self.conclude(item, outcome, ended, shutdown))
     }
 
     async fn reconcile(&self, key: &ObjectKey, id: u64) -> Outcome {
@@ -253,12 +276,19 @@ impl Workers {
         };
         // The call itself is inside too, because it is user code.
         let run = AssertUnwindSafe(async { (self.reconcile)(context).await }).catch_unwind();
-        let ended = match self.timeout {
-            Some(limit) => match timeout(limit, run).await {
-                Ok(ended) => ended,
-                Err(_) => return Outcome::TimedOut(limit),
-            },
+        let run = async {
+            match self.timeout {
+                Some(limit) => timeout(limit, run).await.map_err(|_| limit),
+                None => Ok(run.await),
+            }
+        };
+        let ended = match &self.shared.record {
+            Some(record) => record.scope(key, id, run).await,
             None => run.await,
+        };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(limit) => return Outcome::TimedOut(limit),
         };
         match ended {
             Ok(Ok(action)) => Outcome::Done(action),
@@ -273,6 +303,7 @@ impl Workers {
         &self,
         item: Item<ObjectKey>,
         outcome: Outcome,
+        ended: Ended,
         shutdown: &CancellationToken,
     ) -> Option<Item<ObjectKey>> {
         let metrics = &self.metrics;
@@ -284,10 +315,13 @@ impl Workers {
                     None => item,
                 };
                 if let Some(after) = after {
+                    let next = Some((Delay::Requeue, after));
+                    self.record(&item, ended, inspect::Outcome::Requeue, None, next);
                     metrics.requeue_after.inc();
                     debug!(?after, "reconciled; requeueing");
                     item.requeue_after(after);
                 } else {
+                    self.record(&item, ended, inspect::Outcome::Ok, None, None);
                     metrics.success.inc();
                     debug!("reconciled");
                     if !shutdown.is_cancelled() {
@@ -301,10 +335,22 @@ impl Workers {
                 metrics.errors.inc();
                 let (text, what) = (error.to_string(), "reconcile failed; retrying");
                 match error.action() {
-                    ErrorAction::Retry => self.retry(Level::WARN, item, &text, what),
-                    ErrorAction::RetryAfter(delay) => self.retry_after(item, &text, delay),
+                    ErrorAction::Retry => {
+                        self.retry(
+                            Level::WARN,
+                            item,
+                            ended,
+                            inspect::Outcome::Error,
+                            &text,
+                            what,
+                        );
+                    }
+                    ErrorAction::RetryAfter(delay) => {
+                        self.retry_after(item, ended, &text, delay);
+                    }
                     ErrorAction::Terminal => {
                         metrics.terminal_errors.inc();
+                        self.record(&item, ended, inspect::Outcome::Terminal, Some(&text), None);
                         self.report_terminal(item, &text);
                     }
                 }
@@ -313,7 +359,9 @@ impl Workers {
                 metrics.error.inc();
                 metrics.errors.inc();
                 metrics.panics.inc();
-                self.retry(Level::ERROR, item, &message, "reconcile panicked; retrying");
+                let what = "reconcile panicked; retrying";
+                let outcome = inspect::Outcome::Panic;
+                self.retry(Level::ERROR, item, ended, outcome, &message, what);
             }
             Outcome::TimedOut(limit) => {
                 metrics.error.inc();
@@ -321,7 +369,8 @@ impl Workers {
                 metrics.timeouts.inc();
                 let message = format!("no result within {limit:?}");
                 let what = "reconcile timed out and was dropped; retrying";
-                self.retry(Level::WARN, item, &message, what);
+                let outcome = inspect::Outcome::Timeout;
+                self.retry(Level::WARN, item, ended, outcome, &message, what);
             }
         }
         None
@@ -329,10 +378,21 @@ impl Workers {
 
     /// Retries a key with back-off. Logs a new failure immediately and its repeats at a decreasing rate:
     /// the first retries are only milliseconds apart.
-    fn retry(&self, level: Level, item: Item<ObjectKey>, error: &str, what: &str) {
+    fn retry(
+        &self,
+        level: Level,
+        item: Item<ObjectKey>,
+        ended: Ended,
+        outcome: inspect::Outcome,
+        error: &str,
+        what: &str,
+    ) {
         let key = item.key().clone();
         let retries = item.retries();
+        let cause = item.cause();
         let retry_in = item.retry();
+        let next = Some((Delay::BackOff, retry_in));
+        self.record_as(&key, cause, ended, outcome, Some(error), next);
         match self.failures.admit(&key, error) {
             Some(unlogged) if level == Level::ERROR => {
                 error!(error, retries, ?retry_in, unlogged, "{what}");
@@ -343,13 +403,51 @@ impl Workers {
     }
 
     /// Retries a key after a delay chosen by the user.
-    fn retry_after(&self, item: Item<ObjectKey>, error: &str, retry_in: Duration) {
+    fn retry_after(&self, item: Item<ObjectKey>, ended: Ended, error: &str, retry_in: Duration) {
+        let next = Some((Delay::BackOff, retry_in));
+        self.record(&item, ended, inspect::Outcome::Error, Some(error), next);
         if let Some(unlogged) = self.failures.admit(item.key(), error) {
             warn!(error, ?retry_in, unlogged, "reconcile failed; retrying");
         } else {
             debug!(error, ?retry_in, "reconcile failed; retrying");
         }
         item.retry_after(retry_in);
+    }
+
+    fn record(
+        &self,
+        item: &Item<ObjectKey>,
+        ended: Ended,
+        outcome: inspect::Outcome,
+        error: Option<&str>,
+        next: Option<(Delay, Duration)>,
+    ) {
+        self.record_as(item.key(), item.cause(), ended, outcome, error, next);
+    }
+
+    /// Reports the end of a reconcile to the inspector.
+    fn record_as(
+        &self,
+        key: &ObjectKey,
+        cause: Cause,
+        ended: Ended,
+        outcome: inspect::Outcome,
+        error: Option<&str>,
+        next: Option<(Delay, Duration)>,
+    ) {
+        let Some(record) = &self.shared.record else {
+            return;
+        };
+        let reconciled = Reconciled {
+            id: ended.id,
+            cause: cause.number(),
+            attempt: 1,
+            took: ended.took,
+            outcome,
+            error: error.map(Into::into),
+            next,
+        };
+        record.reconciled(key, ended.at, reconciled);
     }
 
     fn report_terminal(&self, item: Item<ObjectKey>, error: &str) {

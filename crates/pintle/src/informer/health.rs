@@ -151,7 +151,7 @@ pub(crate) async fn wait_for_watches(
 }
 
 impl Entry {
-    fn state(&self, now: Instant) -> State {
+    pub(super) fn state(&self, now: Instant) -> State {
         if self.is_stopping() {
             return State::Stopped;
         }

@@ -63,6 +63,9 @@ mod handler;
 #[cfg_attr(not(feature = "probes"), allow(dead_code))]
 mod health;
 mod input;
+// Read by `inspect` only.
+#[cfg_attr(not(feature = "inspect"), allow(dead_code))]
+mod inspect;
 mod metrics;
 mod multi_namespace;
 mod namespaces;
@@ -74,6 +77,8 @@ mod shared_informer;
 
 #[cfg(feature = "probes")]
 pub(crate) use self::health::{Health, Idle, State};
+#[cfg(feature = "inspect")]
+pub(crate) use self::inspect::{Cache, WeakFactory};
 pub use self::{
     builder::InformerBuilder,
     event::{Deleted, Event},

@@ -17,6 +17,7 @@ use super::{
     builder::InformerBuilder,
     health::Dead,
     input::WatchInput,
+    inspect::{self, Cached},
     processor::Processor,
     shared_informer::{self, Runner, SharedInformer, Usage},
 };
@@ -229,6 +230,14 @@ pub(super) trait AnyInformer: Send {
     fn is_filled(&self) -> bool;
     fn filled(&self) -> BoxFuture<'static, bool>;
     fn is_stopped(&self) -> bool;
+    fn len(&self) -> usize;
+    /// The number of changes that wait to be applied.
+    fn fifo(&self) -> usize;
+    fn version(&self) -> String;
+    fn handlers(&self) -> Vec<(String, usize)>;
+    /// Whether the cache holds only metadata.
+    fn is_metadata(&self) -> bool;
+    fn cached(&self) -> Arc<dyn Cached>;
     /// Builds a replacement; `None` if the factory did not build this informer.
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
 }
@@ -271,6 +280,30 @@ impl<K: Kind> AnyInformer for Parts<K> {
 
     fn is_stopped(&self) -> bool {
         self.processor.is_stopped()
+    }
+
+    fn len(&self) -> usize {
+        self.processor.indexer.lister().len()
+    }
+
+    fn fifo(&self) -> usize {
+        self.waiting()
+    }
+
+    fn version(&self) -> String {
+        self.processor.indexer.lister().resource_version()
+    }
+
+    fn handlers(&self) -> Vec<(String, usize)> {
+        self.pending()
+    }
+
+    fn is_metadata(&self) -> bool {
+        K::metadata_api()
+    }
+
+    fn cached(&self) -> Arc<dyn Cached> {
+        Arc::new(inspect::Reader(Arc::clone(&self.processor)))
     }
 
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry> {

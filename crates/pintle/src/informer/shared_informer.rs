@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -72,6 +75,8 @@ pub(super) struct Runner {
     pub(super) start: parking_lot::Mutex<Option<Start>>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) extent: Extent,
+    /// The number of log entries applied to the cache.
+    pub(super) changes: AtomicU64,
     /// The panic message of the informer's task.
     pub(super) panic: OnceLock<String>,
 }
@@ -123,6 +128,7 @@ impl<K: Kind> SharedInformer<K> {
             start: parking_lot::Mutex::new(start),
             status,
             extent,
+            changes: AtomicU64::new(0),
             panic: OnceLock::new(),
         };
         Self {
@@ -347,6 +353,7 @@ pub(super) async fn pump<K: Kind>(
         let Ok((count, took, version)) = popped.await else {
             return;
         };
+        runner.changes.fetch_add(count as u64, Ordering::Relaxed);
         if let Some((namespaces, namespace)) = within {
             namespaces.advance(namespace, version, fifo.has_synced());
         }

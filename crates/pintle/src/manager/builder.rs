@@ -9,6 +9,7 @@ use crate::{
     clock::{Clock, Rng},
     events::EventBroadcaster,
     informer::InformerFactory,
+    inspect::Inspector,
     leader_election::LeaderElection,
     metrics::Metrics,
 };
@@ -28,6 +29,9 @@ pub struct Builder {
     probes: Option<String>,
     #[cfg(feature = "probes")]
     checks: Vec<Check>,
+    inspector: Option<Inspector>,
+    #[cfg(feature = "inspect")]
+    inspect: Option<String>,
     version: Option<String>,
     sync_timeout: Duration,
     stop_within: Duration,
@@ -65,6 +69,9 @@ pub(super) struct Common {
     pub(super) probes: Option<String>,
     #[cfg(feature = "probes")]
     pub(super) checks: Vec<Check>,
+    pub(super) inspector: Option<Inspector>,
+    #[cfg(feature = "inspect")]
+    pub(super) inspect: Option<String>,
     pub(super) sync_timeout: Duration,
     pub(super) stop_within: Duration,
 }
@@ -84,6 +91,9 @@ impl Builder {
             probes: None,
             #[cfg(feature = "probes")]
             checks: Vec::new(),
+            inspector: None,
+            #[cfg(feature = "inspect")]
+            inspect: None,
             version: None,
             sync_timeout: Duration::from_secs(120),
             stop_within: Duration::from_secs(30),
@@ -121,6 +131,25 @@ impl Builder {
     #[cfg(feature = "probes")]
     pub fn probes(mut self, address: impl Into<String>) -> Self {
         self.probes = Some(address.into());
+        self
+    }
+
+    /// Records why keys run, wait and fail, and serves the [inspector](crate::inspect) on `address`,
+    /// such as `127.0.0.1:0`.
+    ///
+    /// The URL, with the token that it needs, is logged. On other addresses than loopback, everybody
+    /// who knows the token can read every object in the caches, without its secrets.
+    #[cfg(feature = "inspect")]
+    pub fn inspect(mut self, address: impl Into<String>) -> Self {
+        self.inspect = Some(address.into());
+        self
+    }
+
+    /// Records with `inspector`, for other [settings](crate::inspect::Settings), or to serve it
+    /// yourself.
+    #[cfg(feature = "inspect")]
+    pub fn inspector(mut self, inspector: &Inspector) -> Self {
+        self.inspector = Some(inspector.clone());
         self
     }
 
@@ -226,6 +255,17 @@ impl Builder {
         if let Some(version) = self.version {
             own_metrics.set_build_info(&self.name, &version);
         }
+        #[cfg(not(feature = "inspect"))]
+        let inspector = self.inspector;
+        #[cfg(feature = "inspect")]
+        let inspector = self.inspector.or_else(|| {
+            self.inspect.as_ref()?;
+            let settings = crate::inspect::Settings::new(&self.name).clock(self.clock.clone());
+            Some(settings.build())
+        });
+        if let Some(inspector) = &inspector {
+            inspector.caches(&informers);
+        }
         let common = Common {
             name: self.name,
             client: self.client,
@@ -240,6 +280,9 @@ impl Builder {
             probes: self.probes,
             #[cfg(feature = "probes")]
             checks: self.checks,
+            inspector,
+            #[cfg(feature = "inspect")]
+            inspect: self.inspect,
             sync_timeout: self.sync_timeout,
             stop_within: self.stop_within,
         };

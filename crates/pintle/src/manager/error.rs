@@ -58,6 +58,15 @@ impl fmt::Display for Left {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
+    /// The inspector cannot be served.
+    #[cfg(feature = "inspect")]
+    #[error("cannot serve the inspector on {address}: {source}")]
+    Inspect {
+        /// The address.
+        address: String,
+        /// Why.
+        source: crate::inspect::ServeError,
+    },
     /// A component failed. The others have been stopped in order.
     #[error("{component} failed: {source}")]
     Component {

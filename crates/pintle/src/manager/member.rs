@@ -141,6 +141,7 @@ impl Member {
                     metrics: Some(common.metrics.clone()),
                     clock: Some(common.clock.clone()),
                     events: Some(common.events.clone()),
+                    inspector: common.inspector.clone(),
                 });
                 let opened = opened.map_err(|error| failed(&name, error))?;
                 if !opened.uses(&common.informers) {

@@ -38,6 +38,8 @@ pub(super) async fn run(
         super::probes::serve(&common, &control, &elected).await?
     };
 
+    #[cfg(feature = "inspect")]
+    let inspecting = serve_inspector(&common).await?;
     info!(manager = common.name, "starting");
     let mut running = Running::default();
     let started = running.start(&common, groups, &control).await;
@@ -52,6 +54,10 @@ pub(super) async fn run(
     #[cfg(feature = "probes")]
     if let Some(probes) = probes {
         probes.shutdown().await;
+    }
+    #[cfg(feature = "inspect")]
+    if let Some(inspecting) = inspecting {
+        inspecting.shutdown().await;
     }
     for left in &stopped.left {
         warn!(manager = common.name, %left, "stopped with unfinished work; dropping it");
@@ -72,6 +78,25 @@ pub(super) async fn run(
         }),
         None => Ok(stopped),
     }
+}
+
+/// Serves the inspector, if the manager has an address for it.
+#[cfg(feature = "inspect")]
+async fn serve_inspector(common: &Common) -> Result<Option<crate::inspect::Serving>, ManagerError> {
+    let (Some(address), Some(inspector)) = (&common.inspect, &common.inspector) else {
+        return Ok(None);
+    };
+    let serving = inspector.serve(address).await;
+    let serving = serving.map_err(|source| ManagerError::Inspect {
+        address: address.clone(),
+        source,
+    })?;
+    info!(
+        manager = common.name,
+        url = serving.url(),
+        "serving the inspector"
+    );
+    Ok(Some(serving))
 }
 
 /// The state shared by every running part of a manager.

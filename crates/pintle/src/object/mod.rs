@@ -11,6 +11,7 @@
 
 mod body;
 mod field;
+mod header;
 mod key;
 mod owner;
 mod reader;
@@ -36,6 +37,7 @@ pub use self::{
 };
 pub(crate) use self::{
     field::{FieldId, Fields, Pointer},
+    header::Header,
     reader::panic_message,
 };
 

@@ -31,6 +31,8 @@
 //! | `workqueue_delayed` | delayed keys |
 //! | `workqueue_undecided_total` | items dropped without a result |
 
+#[cfg(feature = "inspect")]
+mod detail;
 mod item;
 #[cfg_attr(
     not(feature = "metrics"),
@@ -46,6 +48,8 @@ mod work_queue;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "inspect")]
+pub(crate) use detail::Position;
 pub use item::{Item, Key, Priority};
 pub(crate) use state::Cause;
 pub use work_queue::{Builder, Left, WorkQueue};

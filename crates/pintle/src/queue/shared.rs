@@ -280,6 +280,11 @@ impl<T: Key> Shared<T> {
         read(&mut core.state, now)
     }
 
+    #[cfg(feature = "inspect")]
+    pub(super) fn hash(&self, key: &T) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     /// Returns the rate limiter's delay for one more failure. A limiter is user code: it runs
     /// outside the lock, and its panic, possibly during another unwind, must not abort the process.
     pub(super) fn limit(&self, key: &T) -> Duration {

@@ -162,6 +162,19 @@ impl<T: Key> WorkQueue<T> {
     }
 
     /// Returns the keys in the queue, by state.
+    #[cfg(feature = "inspect")]
+    pub(super) fn inspect<R>(
+        &self,
+        read: impl FnOnce(&mut super::state::State<T>, super::state::Tick) -> R,
+    ) -> R {
+        self.shared.inspect(read)
+    }
+
+    #[cfg(feature = "inspect")]
+    pub(super) fn hash(&self, key: &T) -> u64 {
+        self.shared.hash(key)
+    }
+
     pub(crate) fn left(&self) -> Left<T> {
         self.shared.inspect(|state, _| {
             let (ready, processing, delayed) = state.snapshot();

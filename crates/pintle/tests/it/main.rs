@@ -12,6 +12,7 @@ mod events;
 mod informers;
 mod informers_tcp;
 mod inputs;
+mod inspect;
 mod leader_election;
 mod limits;
 mod manager;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     cache::ObjectKey,
     conditions::Readiness,
-    controller::primary::Header,
     kstatus::{self, ObjectStatus, Status},
+    object::Header,
 };
 
 /// The result of awaiting an [`ApplySet`](super::ApplySet).

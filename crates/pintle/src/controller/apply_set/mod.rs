@@ -60,10 +60,10 @@ use super::{
     ApplyError, Context, Watchable, Writable, Writes,
     apply::{Outcome, apply_child},
     context::Inner,
-    primary::Header,
 };
 use crate::{
     cache::{Kind, ObjectKey, OwnerRef},
+    object::Header,
     owner,
     source::KindScope,
 };

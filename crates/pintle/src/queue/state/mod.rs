@@ -74,6 +74,29 @@ pub(super) struct Taken<T> {
     pub(super) cause: Cause,
 }
 
+/// Where a key is.
+#[cfg(feature = "inspect")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Ready { since: Tick },
+    Delayed { until: Tick },
+    Processing { since: Tick, parked: bool },
+}
+
+#[cfg(feature = "inspect")]
+impl Place {
+    fn of<T>(slot: &slots::Slot<T>) -> Self {
+        match slot.pending {
+            _ if slot.processing => Self::Processing {
+                since: slot.taken_at,
+                parked: slot.parked,
+            },
+            Pending::Delayed => Self::Delayed { until: slot.at },
+            Pending::Ready | Pending::Nothing => Self::Ready { since: slot.at },
+        }
+    }
+}
+
 /// All keys of a queue.
 #[derive(Debug)]
 pub(super) struct State<T> {
@@ -306,6 +329,19 @@ impl<T: Eq + Hash + Clone> State<T> {
         delayed.sort_unstable_by_key(|&(at, ticket, _)| (at, ticket));
         let delayed = delayed.into_iter().map(|(.., key)| key.clone());
         (ready.collect(), processing.collect(), delayed.collect())
+    }
+
+    /// Returns where a key is, or `None` if it is not in the queue.
+    #[cfg(feature = "inspect")]
+    pub(super) fn place(&self, hash: u64, key: &T) -> Option<Place> {
+        let slot = self.slots.find(hash, key)?;
+        Some(Place::of(&self.slots[slot]))
+    }
+
+    /// Returns all keys and where they are, in slot order.
+    #[cfg(feature = "inspect")]
+    pub(super) fn places(&self) -> impl Iterator<Item = (&T, Place)> {
+        self.slots.used().map(|(key, slot)| (key, Place::of(slot)))
     }
 
     /// Returns how long each key has been processed so far, longest first.

@@ -1,0 +1,323 @@
+//! The record of one controller: a ring of entries per key, bounded in all.
+//!
+//! Recording takes one lock and one look-up, formats nothing and compares nothing. What needs work,
+//! such as finding the fields that a change touched, is done when somebody looks.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    Inspector, Program,
+    entry::{Change, Delay, Happened, Outcome, Reconciled, Stored, Via, Write},
+    model::Totals,
+    requests::{self, Current},
+    view::Judged,
+};
+use crate::{
+    cache::{Kind, Object, ObjectKey},
+    informer::Event,
+    object::Header,
+    queue::WorkQueue,
+};
+
+/// Records what happens to the keys of one controller. Returned by [`Inspector::record`].
+///
+/// A [`Controller`](crate::controller::Controller) records by itself. This is for workers of your own:
+/// report the events that enqueue keys with [`woke`](Self::woke), and run each reconcile inside
+/// [`reconcile`](Self::reconcile), with a client from [`Inspector::client`] so that its writes are
+/// recorded too.
+#[derive(Clone)]
+pub struct Record {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) name: String,
+    pub(super) program: Arc<Program>,
+    pub(super) group: String,
+    pub(super) kind: Arc<str>,
+    pub(super) watches: Mutex<Arc<[String]>>,
+    /// Describes the number of a cause.
+    pub(super) cause: fn(u8, &[String]) -> String,
+    pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) workers: AtomicUsize,
+    pub(super) log: Mutex<Log>,
+    /// Answers about keys in lists.
+    pub(super) judged: Mutex<LruCache<ObjectKey, Judged>>,
+}
+
+/// The entries of all keys, and their totals.
+pub(super) struct Log {
+    /// The key that was recorded last is the most recently used one.
+    pub(super) keys: LruCache<ObjectKey, KeyLog>,
+    pub(super) entries: usize,
+    pub(super) totals: Totals,
+    per_key: usize,
+    in_all: usize,
+}
+
+/// The entries of a key.
+#[derive(Clone, Default)]
+pub(super) struct KeyLog {
+    pub(super) entries: VecDeque<Stored>,
+    pub(super) dropped: u64,
+    /// How many reconciles failed in a row.
+    pub(super) failures: u32,
+    /// The number of the last reconcile of a hand-written worker.
+    pub(super) last_id: u64,
+}
+
+impl Log {
+    pub(super) fn new(per_key: usize, in_all: usize) -> Self {
+        Self {
+            keys: LruCache::unbounded(),
+            entries: 0,
+            totals: Totals::default(),
+            per_key: per_key.max(4),
+            in_all: in_all.max(per_key.max(4)),
+        }
+    }
+
+    /// Appends an entry. If a ring is full, the oldest entry goes; if there are too many in all, the
+    /// key goes that was idle for longest.
+    fn push(&mut self, key: &ObjectKey, at: Instant, what: Happened) {
+        let stored = Stored {
+            at,
+            since: at,
+            times: 1,
+            what,
+        };
+        let log = self.keys.get_or_insert_mut_ref(key, KeyLog::default);
+        if log.entries.len() >= self.per_key {
+            log.entries.pop_front();
+            log.dropped += 1;
+            self.totals.dropped += 1;
+        } else {
+            self.entries += 1;
+        }
+        log.entries.push_back(stored);
+        while self.entries > self.in_all
+            && let Some((_, idle)) = self.keys.pop_lru()
+        {
+            self.entries -= idle.entries.len();
+            self.totals.dropped += idle.entries.len() as u64;
+        }
+    }
+
+    fn reconciled(&mut self, key: &ObjectKey, at: Instant, mut reconciled: Reconciled) {
+        let log = self.keys.get_or_insert_mut_ref(key, KeyLog::default);
+        self.totals.reconciles += 1;
+        reconciled.attempt = log.failures.saturating_add(1);
+        if reconciled.outcome.is_failure() {
+            self.totals.failures += 1;
+            log.failures = log.failures.saturating_add(1);
+        } else {
+            log.failures = 0;
+            // A run that did the same as the one before, with nothing in between, is counted.
+            if let Some(Stored {
+                at: last,
+                times,
+                what: Happened::Reconciled(before),
+                ..
+            }) = log.entries.back_mut()
+                && before.cause == reconciled.cause
+                && before.outcome == reconciled.outcome
+            {
+                *last = at;
+                *times += 1;
+                before.id = reconciled.id;
+                before.took = reconciled.took;
+                before.next = reconciled.next;
+                return;
+            }
+        }
+        self.push(key, at, Happened::Reconciled(reconciled));
+    }
+}
+
+impl Record {
+    /// Returns the name of the controller.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(super) fn new(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Sets how many workers run.
+    pub fn workers(&self, count: usize) {
+        self.inner.workers.store(count, Ordering::Relaxed);
+    }
+
+    /// Sets the kinds that wake the keys, which the loop is drawn with. An informer of one of them that
+    /// is not synced explains why nothing runs. Default: the controller's own.
+    pub fn watches<T: Into<String>>(&self, kinds: impl IntoIterator<Item = T>) {
+        self.set_watches(&kinds.into_iter().map(Into::into).collect());
+    }
+
+    pub(crate) fn set_watches(&self, kinds: &Arc<[String]>) {
+        *self.inner.watches.lock() = Arc::clone(kinds);
+    }
+
+    /// Records that `event` enqueued `key`. Resyncs are left out.
+    pub fn woke<K: Kind<DynamicType: Default>>(&self, key: &ObjectKey, event: &Event<K>) {
+        let of = K::DynamicType::default();
+        let kind = K::kind(&of);
+        let via = if *kind == *self.inner.kind && event.key() == key {
+            Via::Own
+        } else {
+            Via::Owner
+        };
+        self.woken(std::slice::from_ref(key), &Arc::from(&*kind), via, event);
+    }
+
+    pub(crate) fn woken<K: Kind>(
+        &self,
+        keys: &[ObjectKey],
+        kind: &Arc<str>,
+        via: Via,
+        event: &Event<K>,
+    ) {
+        if keys.is_empty() || event.is_resync() {
+            return;
+        }
+        let erased = |object: &Object<K>| -> Arc<dyn Header> { Arc::new(object.clone()) };
+        let change = Arc::new(match event {
+            Event::Added { object, initial } => {
+                let what = if *initial { "listed" } else { "added" };
+                Change::of(kind, object.key().clone(), what)
+            }
+            Event::Updated { old, new } => Change::update(kind, erased(old), erased(new)),
+            Event::Deleted(deleted) => Change::of(kind, deleted.key.clone(), "deleted"),
+        });
+        let program = &self.inner.program;
+        let budget = program.settings.state_bytes;
+        program.retained.lock().change(&change, budget);
+        let at = Instant::now();
+        let mut log = self.inner.log.lock();
+        for key in keys {
+            // A handler that maps both states of an object may report its change twice.
+            let last = log.keys.peek(key).and_then(|log| log.entries.back());
+            if let Some(Stored {
+                what: Happened::Woke { change: known, .. },
+                ..
+            }) = last
+                && known.is(&change)
+            {
+                continue;
+            }
+            log.totals.wakes += 1;
+            let change = Arc::clone(&change);
+            log.push(key, at, Happened::Woke { change, via });
+        }
+    }
+
+    /// Runs a reconcile of `key`, so that its writes are recorded as its own, and records how it ended.
+    ///
+    /// An error is recorded as the text that `describe` returns. Call
+    /// [`delayed`](Self::delayed) afterwards if the key is retried.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as `run`; a dropped reconcile is not recorded.
+    pub async fn reconcile<T, E>(
+        &self,
+        key: &ObjectKey,
+        run: impl Future<Output = Result<T, E>>,
+        describe: impl FnOnce(&E) -> String,
+    ) -> Result<T, E> {
+        let id = {
+            let mut log = self.inner.log.lock();
+            let log = log.keys.get_or_insert_mut_ref(key, KeyLog::default);
+            log.last_id += 1;
+            log.last_id
+        };
+        let started = Instant::now();
+        let result = self.scope(key, id, run).await;
+        let error = result.as_ref().err().map(|error| describe(error).into());
+        let outcome = if error.is_some() {
+            Outcome::Error
+        } else {
+            Outcome::Ok
+        };
+        let took = started.elapsed();
+        self.reconciled(
+            key,
+            started + took,
+            Reconciled {
+                id,
+                cause: 0,
+                attempt: 1,
+                took,
+                outcome,
+                error,
+                next: None,
+            },
+        );
+        result
+    }
+
+    /// Records that `key` has to wait.
+    pub fn delayed(&self, key: &ObjectKey, reason: Delay, length: Duration) {
+        let what = Happened::Delayed { reason, length };
+        self.inner.log.lock().push(key, Instant::now(), what);
+    }
+
+    pub(crate) fn reconciled(&self, key: &ObjectKey, at: Instant, reconciled: Reconciled) {
+        self.inner.log.lock().reconciled(key, at, reconciled);
+    }
+
+    /// Attributes the writes of `run` to a reconcile.
+    pub(crate) async fn scope<T>(
+        &self,
+        key: &ObjectKey,
+        id: u64,
+        run: impl Future<Output = T>,
+    ) -> T {
+        let current = Current {
+            record: self.clone(),
+            key: key.clone(),
+            id,
+        };
+        requests::CURRENT.scope(current, run).await
+    }
+
+    pub(super) fn wrote(&self, key: &ObjectKey, write: Write) {
+        let write = Arc::new(write);
+        let program = &self.inner.program;
+        let budget = program.settings.state_bytes;
+        program.retained.lock().write(&write, budget);
+        let mut log = self.inner.log.lock();
+        log.totals.writes += 1;
+        log.push(key, Instant::now(), Happened::Wrote(write));
+    }
+
+    /// Returns the inspector that this record belongs to.
+    pub fn inspector(&self) -> Inspector {
+        Inspector {
+            program: Arc::clone(&self.inner.program),
+        }
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("name", &self.inner.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,487 @@
+//! Serves the page and the API over plain HTTP.
+//!
+//! Everything is read-only, every response is bounded, and so are the connections. A stream sends a
+//! new state when something has changed, at most twice a second, and computes nothing as long as
+//! nothing has.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    fmt::Write as _,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST},
+};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use tokio::{
+    net::{TcpListener, TcpStream, ToSocketAddrs},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::{JoinHandle, JoinSet},
+    time::Instant,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Inspector, settings::Token, view::Query};
+use crate::{cache::ObjectKey, probes::accept};
+
+/// The number of concurrent connections; further ones wait.
+const CONNECTIONS: usize = 32;
+/// The number of concurrent streams; further ones are refused, so that requests get through.
+const STREAMS: usize = 16;
+/// How long a connection may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a stream looks for changes.
+const TICK: Duration = Duration::from_millis(500);
+/// How often a stream sends although nothing but time has changed.
+const REFRESH: Duration = Duration::from_secs(2);
+/// How long to wait after `accept` fails.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+const PAGE: &str = include_str!("page.html");
+const PLAIN: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+/// The page loads nothing but itself and talks to nobody but this server.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Why the inspector cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address cannot be bound.
+    #[error("cannot listen: {0}")]
+    Bind(#[from] io::Error),
+    /// No token is required, but others than this machine could connect.
+    #[error("{0} is not a loopback address: serve the inspector there only with a token")]
+    NeedsToken(SocketAddr),
+    /// The system has no randomness for a token.
+    #[error("cannot make up a token: {0}")]
+    Random(String),
+}
+
+impl Inspector {
+    /// Serves the page on `/` and the API under `/api/v1` until the returned [`Serving`] is shut down
+    /// or dropped.
+    ///
+    /// Bind to a loopback address, such as `127.0.0.1:0`, unless others should look. Each request has
+    /// to present the [token](super::Settings::token), as a bearer token or in the query;
+    /// [`Serving::url`] includes it.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be bound, or is not a loopback address and no token is required.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: nothing listens until it returns.
+    pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Serving, ServeError> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let token = match &self.program.settings.token {
+            Token::Random => Some(random_token()?),
+            Token::Fixed(token) => Some(token.clone()),
+            Token::None if address.ip().is_loopback() => None,
+            Token::None => return Err(ServeError::NeedsToken(address)),
+        };
+        let server = Arc::new(Server {
+            inspector: self.clone(),
+            token: token.clone(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        });
+        let closing = CancellationToken::new();
+        let task = tokio::spawn(server.run(listener, closing.clone()));
+        Ok(Serving {
+            address,
+            token,
+            closing: closing.drop_guard(),
+            task,
+        })
+    }
+}
+
+fn random_token() -> Result<String, ServeError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| ServeError::Random(error.to_string()))?;
+    let mut token = String::with_capacity(32);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(token, "{byte:02x}");
+    }
+    Ok(token)
+}
+
+/// An inspector being served. Dropping it closes the listener and all connections.
+#[must_use = "dropping it stops serving"]
+pub struct Serving {
+    address: SocketAddr,
+    token: Option<String>,
+    closing: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Returns the address it listens on, with the actual port if port 0 was requested.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the URL of the page, with the token that it needs.
+    pub fn url(&self) -> String {
+        match &self.token {
+            Some(token) => format!("http://{}/?token={token}", self.address),
+            None => format!("http://{}/", self.address),
+        }
+    }
+
+    /// Stops listening and closes all connections.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops serving without waiting.
+    pub async fn shutdown(self) {
+        drop(self.closing);
+        // The task ends on its own; a panic in it was already reported.
+        let _ = self.task.await;
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Server {
+    inspector: Inspector,
+    token: Option<String>,
+    streams: Arc<Semaphore>,
+}
+
+impl Server {
+    async fn run(self: Arc<Self>, listener: TcpListener, closing: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        // Dropping the set closes all connections.
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = closing.cancelled() => return,
+                accepted = accept(&listener, &permits) => accepted,
+            };
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, permit)) => {
+                    let server = Arc::clone(&self);
+                    connections.spawn(async move {
+                        server.serve_connection(stream).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept an inspector connection; retrying");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                }
+            }
+        }
+    }
+
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
+        let service = service_fn(|request| {
+            let server = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(server.respond(&request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_TIMEOUT)
+            // One response per connection, so that idle peers do not hold permits.
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "inspector connection failed");
+        }
+    }
+
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+        if *request.method() != Method::GET {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        }
+        let query = Parameters::of(request.uri().query().unwrap_or_default());
+        if let Some(refusal) = self.refuse(request, &query) {
+            return refusal;
+        }
+        let inspector = &self.inspector;
+        match request.uri().path() {
+            "/" => response(StatusCode::OK, HTML, PAGE),
+            "/api/v1/now" => json(&inspector.now(&query.list())),
+            "/api/v1/key" => match query.key() {
+                Ok((controller, key)) => match inspector.key(&controller, &key) {
+                    Some(life) => json(&life),
+                    None => plain(StatusCode::NOT_FOUND, "no such controller\n"),
+                },
+                Err(why) => plain(StatusCode::BAD_REQUEST, why),
+            },
+            "/api/v1/trace" => {
+                let inspector = inspector.clone();
+                let trace = tokio::task::spawn_blocking(move || json(&inspector.trace()));
+                let failed = || plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot trace\n");
+                trace.await.unwrap_or_else(|_| failed())
+            }
+            "/api/v1/stream" => self.stream(&query),
+            _ => plain(
+                StatusCode::NOT_FOUND,
+                "try /, /api/v1/now, /api/v1/key, /api/v1/trace or /api/v1/stream\n",
+            ),
+        }
+    }
+
+    /// Returns the refusal of a request that does not present the token. Without a token, only
+    /// requests to a loopback name are served, so that no web site can reach the API under a name of
+    /// its own.
+    fn refuse(&self, request: &Request<Incoming>, query: &Parameters) -> Option<Response<Body>> {
+        let Some(token) = &self.token else {
+            let host = request.headers().get(HOST)?.to_str().unwrap_or_default();
+            let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+            let local = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
+            return (!local).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
+        };
+        let bearer = request.headers().get(AUTHORIZATION);
+        let bearer = bearer.and_then(|header| header.to_str().ok()?.strip_prefix("Bearer "));
+        let presented = bearer.or(query.get("token")).unwrap_or_default();
+        (!is_same(presented.as_bytes(), token.as_bytes())).then(|| {
+            let why = "open the URL that the program printed or logged at its start: it contains \
+                       the token\n";
+            plain(StatusCode::UNAUTHORIZED, why)
+        })
+    }
+
+    /// Streams the answer to the same question, again whenever it may have changed.
+    fn stream(&self, query: &Parameters) -> Response<Body> {
+        let key = match query.get("view") {
+            Some("key") => match query.key() {
+                Ok(key) => Some(key),
+                Err(why) => return plain(StatusCode::BAD_REQUEST, why),
+            },
+            _ => None,
+        };
+        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
+            return plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many streams are open\n",
+            );
+        };
+        let feed = Feed {
+            inspector: self.inspector.clone(),
+            list: query.list(),
+            key,
+            last: None,
+            _permit: permit,
+        };
+        let frames = stream::unfold(feed, |mut feed| async move {
+            let event = feed.next().await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(event))), feed))
+        });
+        let body = StreamBody::new(frames.boxed()).boxed_unsync();
+        with_headers(StatusCode::OK, EVENTS, body)
+    }
+}
+
+/// A stream of answers.
+struct Feed {
+    inspector: Inspector,
+    list: Query,
+    key: Option<(String, ObjectKey)>,
+    /// What was seen at the last answer, and when that was.
+    last: Option<(u64, Instant)>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Feed {
+    async fn next(&mut self) -> String {
+        loop {
+            let seen = self.inspector.progress();
+            match self.last {
+                Some((before, at)) if before == seen && at.elapsed() < REFRESH => {}
+                Some((_, at)) if at.elapsed() < TICK => {}
+                _ => {
+                    self.last = Some((seen, Instant::now()));
+                    return self.event();
+                }
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    fn event(&self) -> String {
+        let (name, data) = match &self.key {
+            None => (
+                "now",
+                serde_json::to_string(&self.inspector.now(&self.list)),
+            ),
+            Some((controller, key)) => {
+                let life = self.inspector.key(controller, key);
+                ("key", serde_json::to_string(&life))
+            }
+        };
+        // The data is one line, because JSON has no raw line breaks.
+        format!("event: {name}\ndata: {}\n\n", data.unwrap_or_default())
+    }
+}
+
+impl Inspector {
+    /// Returns a number that changes with everything that a view may show, except time.
+    fn progress(&self) -> u64 {
+        let mut sum = 0_u64;
+        let mut mix = |value: u64| sum = sum.wrapping_mul(31).wrapping_add(value);
+        for record in self.program.records() {
+            let totals = record.log.lock().totals;
+            mix(totals.wakes);
+            mix(totals.reconciles);
+            mix(totals.writes);
+            mix(record.workers.load(Ordering::Relaxed) as u64);
+            let counts = record.queue.counts();
+            mix(counts.ready as u64);
+            mix(counts.delayed as u64);
+            mix(counts.processing as u64);
+            mix(counts.parked as u64);
+        }
+        for factory in self.program.factories() {
+            for informer in factory.inspect() {
+                mix(informer.changes);
+                mix(informer.state.len() as u64);
+                mix(informer.objects as u64);
+            }
+        }
+        sum
+    }
+}
+
+/// The parameters of a query.
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn of(query: &str) -> Self {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        Self(
+            pairs
+                .map(|(name, value)| (decode(name), decode(value)))
+                .collect(),
+        )
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn list(&self) -> Query {
+        let text = |name| self.get(name).unwrap_or_default().to_owned();
+        let number = |name| self.get(name)?.parse().ok();
+        let default = Query::default();
+        Query {
+            controller: text("controller"),
+            search: text("search"),
+            problems: self.get("problems") == Some("true"),
+            offset: number("offset").unwrap_or(default.offset),
+            limit: number("limit").unwrap_or(default.limit),
+        }
+    }
+
+    fn key(&self) -> Result<(String, ObjectKey), &'static str> {
+        let (Some(controller), Some(key)) = (self.get("controller"), self.get("key")) else {
+            return Err("name the controller and the key: ?controller=web&key=default/web\n");
+        };
+        let key = key
+            .parse()
+            .map_err(|_| "invalid key: expected namespace/name or name\n")?;
+        Ok((controller.to_owned(), key))
+    }
+}
+
+/// Decodes a part of a query. What is not valid stays as it is.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match (first, tail) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let value = digit(*high).zip(digit(*low));
+                value.and_then(|(high, low)| Some((u8::try_from(high * 16 + low).ok()?, after)))
+            }
+            _ => None,
+        };
+        let (byte, after) = escaped.unwrap_or((if *first == b'+' { b' ' } else { *first }, tail));
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Compares without stopping at the first difference.
+fn is_same(presented: &[u8], token: &[u8]) -> bool {
+    let differences = presented
+        .iter()
+        .zip(token)
+        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    presented.len() == token.len() && differences == 0
+}
+
+fn json(value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => response(StatusCode::OK, JSON, bytes),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    response(status, PLAIN, text)
+}
+
+fn response(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    with_headers(status, content_type, Full::new(body.into()).boxed_unsync())
+}
+
+fn with_headers(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("referrer-policy", "no-referrer"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;
