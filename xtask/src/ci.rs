@@ -14,7 +14,7 @@ const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
 
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
     ("lint", |_| lint::run()),
     ("clippy", |_| {
@@ -27,6 +27,7 @@ const STAGES: [Stage; 13] = [
     ("features", |_| features::combinations()),
     ("guarantees", |_| guarantees::run()),
     ("tests", |totals| some_ran(totals, readme_tests)),
+    ("browser", |totals| some_ran(totals, browser_tests)),
     ("docs", |_| {
         let all = ["--workspace", "--no-deps", "--all-features"];
         run(cargo()
@@ -112,16 +113,35 @@ fn readme_tests(totals: &mut Totals) -> Result<()> {
         .current_dir(workspace::root())
         .stdin(Stdio::null());
     workspace::as_from_a_shell(&mut command);
+    counted(command, TEST_COMMAND, totals)
+}
+
+/// Runs the tests that drive the inspector's page in Chromium.
+fn browser_tests(totals: &mut Totals) -> Result<()> {
+    let mut command = cargo();
+    command.args([
+        "test",
+        "--package",
+        "sample-controller",
+        "--features",
+        "browser",
+    ]);
+    command.args(["--test", "it", "inspect::browser"]);
+    counted(command, "the browser tests", totals)
+}
+
+/// Runs a test command and counts its tests.
+fn counted(mut command: Command, what: &str, totals: &mut Totals) -> Result<()> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot run sh")?;
+        .with_context(|| format!("cannot run {what}"))?;
     totals.add(child.stdout.take().map(Totals::echo).unwrap_or_default());
     let status = child.wait()?;
     if status.success() {
         Ok(())
     } else {
-        Err(ChildFailed::new(TEST_COMMAND, status).into())
+        Err(ChildFailed::new(what, status).into())
     }
 }
 

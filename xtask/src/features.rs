@@ -55,8 +55,10 @@ pub(crate) fn combinations() -> Result<()> {
     let mut command = cargo();
     command.args(["hack", "clippy", "--feature-powerset", "--depth", "2"]);
     // The defaults are linted with the workspace, the version of k8s-openapi is set in the environment,
-    // `real-cluster` only adds tests, and `rustls-tls` only selects a feature of kube.
-    command.args(["--skip", "default,real-cluster,rustls-tls,v1_36"]);
+    // `browser` and `real-cluster` only add tests, and `rustls-tls` only selects a feature of kube.
+    command.args(["--skip", "default,browser,real-cluster,rustls-tls,v1_36"]);
+    // One implies the other.
+    command.args(["--mutually-exclusive-features", "inspect,probes"]);
     for name in CRATES {
         command.args(["--package", name]);
     }

@@ -15,6 +15,7 @@ const ALONE: &str = "
 const EXAMPLES: &str = "
   sample-controller --kubeconfig ~/.kube/config -v  use a cluster with the Foo CRD
   sample-controller --bind 127.0.0.1:8080           serve /metrics, /healthz and /readyz
+  sample-controller top                             show queues and keys of a running controller
   sample-controller crd | kubectl apply -f -        install the Foo CRD
   sample-controller manifests | kubectl apply -f -  run inside the cluster";
 
@@ -71,6 +72,13 @@ pub(crate) struct Cli {
     /// Serve /metrics, /healthz and /readyz on this address over plain HTTP
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) bind: Option<SocketAddr>,
+    /// Serve the inspector on this address, or `off`: a page that says why each Foo is ready or not
+    #[cfg_attr(
+        feature = "embedded",
+        doc = "[default: 127.0.0.1:0 with the embedded cluster, else off]"
+    )]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = inspect_address)]
+    pub(crate) inspect: Option<Inspect>,
     /// Serve the webhook that refuses Foos without a deployment name on this address, at /validate
     #[arg(long, value_name = "ADDRESS:PORT", requires = "webhook_certificates")]
     pub(crate) webhook_bind: Option<SocketAddr>,
@@ -89,6 +97,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show queues and keys of a running controller, as its inspector sees them
+    Top {
+        /// URL that the controller printed; defaults to the one that was started last
+        url: Option<String>,
+    },
     /// Print the Foo CustomResourceDefinition as YAML
     Crd,
     /// Print the manifests to run this program inside a cluster as YAML
@@ -102,6 +115,21 @@ pub(crate) enum Command {
     },
 }
 
+/// Where to serve the inspector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inspect {
+    On(SocketAddr),
+    Off,
+}
+
+fn inspect_address(text: &str) -> Result<Inspect, String> {
+    if text == "off" {
+        return Ok(Inspect::Off);
+    }
+    let address = text.parse().map(Inspect::On);
+    address.map_err(|_| "expected an address and port, such as 127.0.0.1:0, or `off`".to_owned())
+}
+
 impl Cli {
     /// Returns the request limit, or `None` if requests are unlimited.
     pub(crate) fn limit(&self, metrics: &Metrics) -> Result<Option<RateLimit>, InvalidLimit> {
@@ -110,6 +138,12 @@ impl Cli {
         }
         let limit = RateLimit::new(self.kube_api_qps, self.kube_api_burst)?;
         Ok(Some(limit.metrics(metrics)))
+    }
+
+    /// Returns whether nothing else is printed to a terminal, so that it can be drawn on.
+    #[cfg(feature = "embedded")]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.verbose == 0 && std::env::var_os("RUST_LOG").is_none()
     }
 
     pub(crate) fn resync(&self) -> Duration {

@@ -19,7 +19,7 @@ use std::{
     fmt,
     panic::AssertUnwindSafe,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -32,11 +32,12 @@ use kube::{
 };
 use parking_lot::Mutex;
 use pintle::{
-    cache::{Lister, Object, ObjectKey, OwnerRef},
+    cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
     client::describe,
     clock::Clock,
     events::{EventRecorder, EventType},
     informer::{Event, InformerFactory, Registration},
+    inspect::{Delay, Inspector, Record},
     queue::{Item, WorkQueue},
     rbac::{Rules, Verb},
     repeats::Repeats,
@@ -108,6 +109,8 @@ pub struct Controller {
     /// Registrations of the event handlers; dropping them would remove the handlers.
     handlers: Vec<Registration>,
     workqueue: WorkQueue<ObjectKey>,
+    /// What happens to each Foo, if there is an inspector.
+    record: Arc<OnceLock<Record>>,
     recorder: EventRecorder,
     /// Limits how often the same failure of a Foo is logged.
     failures: Repeats<ObjectKey>,
@@ -153,24 +156,25 @@ impl Controller {
                 .collect()
         })?;
 
-        let queue = workqueue.clone();
-        let on_foo = foos.on_event(move |event| match event {
-            Event::Added { object, .. } => queue.add(object.key().clone()),
-            Event::Updated { new, .. } => queue.add(new.key().clone()),
-            // The garbage collector deletes the Deployment; the sync only drops what we remember.
-            Event::Deleted(deleted) => queue.add(deleted.key),
-        });
+        let record = Arc::new(OnceLock::new());
+        let enqueue = Enqueue {
+            queue: workqueue.clone(),
+            record: Arc::clone(&record),
+        };
+        // For a deleted Foo too: the garbage collector deletes the Deployment, and the sync drops what
+        // we remember.
+        let enqueue_foo = enqueue.clone();
+        let on_foo = foos.on_event(move |event| enqueue_foo.add(event.key().clone(), &event));
 
-        let queue = workqueue.clone();
-        let on_deployment = deployments.on_event(move |event| match event {
-            Event::Added { object, .. } => handle_object(&queue, &object),
+        let on_deployment = deployments.on_event(move |event| match &event {
+            Event::Added { object, .. } => handle_object(&enqueue, object, &event),
             // A resync delivers an update without a change. Foos are resynced separately.
             Event::Updated { old, new } if old.resource_version() == new.resource_version() => {}
             Event::Updated { old, new } => {
-                handle_object(&queue, &old);
-                handle_object(&queue, &new);
+                handle_object(&enqueue, old, &event);
+                handle_object(&enqueue, new, &event);
             }
-            Event::Deleted(deleted) => handle_object(&queue, &deleted.last),
+            Event::Deleted(deleted) => handle_object(&enqueue, &deleted.last, &event),
         });
 
         Ok(Self {
@@ -181,6 +185,7 @@ impl Controller {
             deployments_lister: deployments.lister(),
             handlers: vec![on_foo, on_deployment],
             workqueue,
+            record,
             recorder,
             failures: Repeats::new(),
             warned: Mutex::default(),
@@ -193,6 +198,16 @@ impl Controller {
     /// Calls `observer` after each change the controller makes in the cluster.
     pub fn observe(mut self, observer: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Records what happens to each Foo.
+    pub fn inspect(mut self, inspector: &Inspector) -> Self {
+        inspector.caches(&self.informers);
+        let record = inspector.record::<Foo>(NAME, &self.workqueue);
+        record.watches(["Foo", "Deployment"]);
+        self.client = inspector.client(&self.client);
+        self.record.get_or_init(|| record);
         self
     }
 
@@ -218,6 +233,9 @@ impl Controller {
         }
 
         info!(workers, "Starting workers");
+        if let Some(record) = self.record.get() {
+            record.workers(workers);
+        }
         let controller = Arc::new(self);
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
@@ -242,7 +260,7 @@ impl Controller {
         };
         let span = info_span!("sync", foo = %item.key());
         // A panic fails this key and leaves the worker running.
-        let sync = AssertUnwindSafe(self.sync_handler(item.key())).catch_unwind();
+        let sync = AssertUnwindSafe(self.sync_recorded(item.key())).catch_unwind();
         match sync
             .instrument(span)
             .await
@@ -264,10 +282,23 @@ impl Controller {
     fn retry(&self, item: Item<ObjectKey>, error: &SyncError) {
         let (foo, error) = (item.key().clone(), describe(error));
         let retry_in = item.retry();
+        if let Some(record) = self.record.get() {
+            record.delayed(&foo, Delay::BackOff, retry_in);
+        }
         if let Some(unlogged) = self.failures.admit(&foo, &error) {
             warn!(%foo, error, ?retry_in, unlogged, "sync failed; retrying");
         } else {
             debug!(%foo, error, ?retry_in, "sync failed; retrying");
+        }
+    }
+
+    /// Syncs a Foo, and reports to the inspector what happened.
+    async fn sync_recorded(&self, key: &ObjectKey) -> Result<(), SyncError> {
+        // Boxed, because each layer around it would be as large again.
+        let sync = Box::pin(self.sync_handler(key));
+        match self.record.get() {
+            Some(record) => record.reconcile(key, sync, |error| describe(error)).await,
+            None => sync.await,
         }
     }
 
@@ -468,13 +499,30 @@ impl Controller {
     }
 }
 
+/// Adds keys to the work queue, and records why.
+#[derive(Clone)]
+struct Enqueue {
+    queue: WorkQueue<ObjectKey>,
+    record: Arc<OnceLock<Record>>,
+}
+
+impl Enqueue {
+    fn add<K: Kind<DynamicType = ()>>(&self, key: ObjectKey, event: &Event<K>) {
+        if let Some(record) = self.record.get() {
+            record.woke(&key, event);
+        }
+        self.queue.add(key);
+    }
+}
+
 /// Enqueues the Foo that controls `object`, if its controller is a Foo.
-fn handle_object(queue: &WorkQueue<ObjectKey>, object: &Object<Deployment>) {
+fn handle_object(enqueue: &Enqueue, object: &Object<Deployment>, event: &Event<Deployment>) {
     let Some(owner) = object.controller_owner() else {
         return;
     };
     if owner.kind() == Foo::kind(&()) && owner.group() == Foo::group(&()) {
-        queue.add(ObjectKey::new(object.key().namespace(), owner.name()));
+        let foo = ObjectKey::new(object.key().namespace(), owner.name());
+        enqueue.add(foo, event);
     }
 }
 

@@ -3,6 +3,10 @@
 mod cli;
 #[cfg(feature = "embedded")]
 mod story;
+mod terminal;
+mod top;
+#[cfg(feature = "embedded")]
+mod tree;
 
 use std::{
     io::{ErrorKind, Write, stderr, stdout},
@@ -19,6 +23,7 @@ use pintle::{
     clock::Clock,
     events::EventBroadcaster,
     informer::InformerFactory,
+    inspect::{self, Inspector},
     limits::RateLimit,
     metrics::Metrics,
     probes::{Probes, Serving},
@@ -35,7 +40,10 @@ use sample_controller::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{Cli, Command};
+use crate::{
+    cli::{Cli, Command, Inspect},
+    top::LastUrl,
+};
 
 /// How long shutdown waits for the last events to be written.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -56,7 +64,13 @@ async fn main() -> ExitCode {
 
 async fn run(mut cli: Cli) -> anyhow::Result<()> {
     if let Some(command) = cli.command.take() {
-        return print(command);
+        return match command {
+            Command::Top { url } => top::run(url).await,
+            Command::Crd => print(&serde_saphyr::to_string(&crd::definition())?),
+            Command::Manifests { namespace, image } => {
+                print(&manifests::yaml(&Placement { namespace, image })?)
+            }
+        };
     }
     let shutdown = signals::shutdown_on_signal().context("failed to install the signal handler")?;
     let metrics = Metrics::new();
@@ -80,14 +94,8 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the subcommands that only print manifests.
-fn print(command: Command) -> anyhow::Result<()> {
-    let yaml = match command {
-        Command::Crd => serde_saphyr::to_string(&crd::definition())?,
-        Command::Manifests { namespace, image } => {
-            manifests::yaml(&Placement { namespace, image })?
-        }
-    };
+/// Prints manifests.
+fn print(yaml: &str) -> anyhow::Result<()> {
     match writeln!(stdout(), "{yaml}").and_then(|()| stdout().flush()) {
         // `head` and the like close the pipe early; that is not an error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -117,7 +125,10 @@ impl Program {
             installed.context("installing the Foo CRD failed")?;
         }
         let informers = self.informers(client.clone());
-        self.control(client, &informers, None::<fn(&str)>).await
+        let inspecting = self.serve_inspector(Inspect::Off).await?;
+        let inspector = inspecting.as_ref().map(|inspecting| &inspecting.inspector);
+        self.control(client, &informers, inspector, None::<fn(&str)>)
+            .await
     }
 
     fn informers(&self, client: Client) -> InformerFactory {
@@ -131,6 +142,7 @@ impl Program {
         &self,
         client: Client,
         informers: &InformerFactory,
+        inspector: Option<&Inspector>,
         observer: Option<impl Fn(&str) + Send + Sync + 'static>,
     ) -> anyhow::Result<()> {
         let events = EventBroadcaster::builder()
@@ -143,6 +155,9 @@ impl Program {
         let mut controller = Controller::new(client, informers, recorder, queue, Clock::system())?;
         if let Some(observer) = observer {
             controller = controller.observe(observer);
+        }
+        if let Some(inspector) = inspector {
+            controller = controller.inspect(inspector);
         }
         let serving = self.serve_probes(informers).await?;
         let webhooks = self.serve_webhooks()?;
@@ -189,6 +204,24 @@ impl Program {
         })))
     }
 
+    /// Serves the inspector and prints its URL, unless it is off.
+    async fn serve_inspector(&self, default: Inspect) -> anyhow::Result<Option<Inspecting>> {
+        let Inspect::On(address) = self.cli.inspect.unwrap_or(default) else {
+            return Ok(None);
+        };
+        let inspector = Inspector::new(NAME);
+        let serving = inspector.serve(address).await;
+        let serving =
+            serving.with_context(|| format!("serving the inspector on {address} failed"))?;
+        let url = serving.url();
+        say(&format!("Inspector on {url}\n"));
+        Ok(Some(Inspecting {
+            inspector,
+            _url: LastUrl::write(&url),
+            _serving: serving,
+        }))
+    }
+
     async fn serve_probes(&self, informers: &InformerFactory) -> anyhow::Result<Option<Serving>> {
         let Some(address) = self.cli.bind else {
             return Ok(None);
@@ -204,6 +237,13 @@ impl Program {
         ));
         Ok(Some(serving))
     }
+}
+
+/// An inspector that is served until it is dropped.
+struct Inspecting {
+    inspector: Inspector,
+    _url: LastUrl,
+    _serving: inspect::Serving,
 }
 
 /// Prints a line. A closed stdout must not stop the controller.

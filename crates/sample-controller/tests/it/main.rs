@@ -9,6 +9,7 @@
 
 mod failures;
 mod image;
+mod inspect;
 mod manifests;
 mod misconfiguration;
 mod program;

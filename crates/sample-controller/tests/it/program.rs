@@ -55,7 +55,7 @@ impl Program {
     }
 
     /// Reads up to and including the line that starts with `beginning`.
-    async fn until(&mut self, beginning: &str) -> Vec<String> {
+    pub(crate) async fn until(&mut self, beginning: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
             lines.push(self.line().await);

@@ -1,0 +1,45 @@
+use pintle::inspect::{Controller, Informer, KeyRow};
+
+use super::*;
+
+#[test]
+fn frame_shows_queues_rates_and_reasons() {
+    let mut before = Now {
+        program: "shop".to_owned(),
+        now: 10.0,
+        controllers: vec![Controller {
+            name: "foos".to_owned(),
+            workers: 2,
+            ..Controller::default()
+        }],
+        ..Now::default()
+    };
+    before.controllers[0].totals.reconciles = 100;
+    let mut now = before.clone();
+    now.now = 12.0;
+    now.controllers[0].totals.reconciles = 150;
+    now.controllers[0].queue.ready = 7;
+    now.informers.push(Informer {
+        name: "pods".to_owned(),
+        state: "syncing".to_owned(),
+        reason: "403".to_owned(),
+        ..Informer::default()
+    });
+    now.keys.push(KeyRow {
+        key: "default/a".to_owned(),
+        state: KeyState::Delayed { left: 3.2 },
+        why: "it is broken".to_owned(),
+        ..KeyRow::default()
+    });
+    let text = frame(&now, Some(&before)).join("\n");
+    for part in [
+        "25.0",
+        " 7 ",
+        "pods is syncing: 403",
+        "default/a",
+        "waits 3 s",
+        "it is broken",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
