@@ -1,6 +1,7 @@
 //! The result of a check, rendered as text and as an HTML page.
 
 mod html;
+mod inspector;
 mod text;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
@@ -217,14 +218,18 @@ impl Report {
         self
     }
 
-    /// Writes the page of the first failures.
+    /// Writes the page of the first failures and, beside it, a trace for the inspector.
     pub(crate) fn write_page(&mut self, options: &Options) {
         if self.failures.is_empty() {
             return;
         }
         let file = options.pages.join(format!("{}.html", options.file_name()));
         let stored = std::fs::create_dir_all(&options.pages)
-            .and_then(|()| std::fs::write(&file, html::page(self)));
+            .and_then(|()| std::fs::write(&file, html::page(self)))
+            .and_then(|()| {
+                let trace = inspector::trace(self).to_string();
+                std::fs::write(file.with_extension("trace.json"), trace)
+            });
         match stored {
             Ok(()) => self.page = Some(file),
             Err(error) => self.note(format!("cannot write {}: {error}", file.display())),

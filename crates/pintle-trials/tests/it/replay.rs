@@ -73,6 +73,19 @@ fn failure_is_shrunk_and_reports_its_replay_token() {
         page.contains("Without the fault") && page.contains("crash-after"),
         "{page}"
     );
+    let trace = std::fs::read_to_string(folder.path().join("web.trace.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    assert_eq!(trace["format"], "pintle.trace/v1");
+    let run = &trace["keys"][0];
+    let sentence = run["why"]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("Service default/web"), "{run}");
+    let entries = run["entries"].as_array().unwrap();
+    let crashed = entries.iter().any(|entry| {
+        let error = entry["error"].as_str();
+        entry["type"] == "write" && error.is_some_and(|error| error.contains("crash"))
+    });
+    assert!(crashed, "{run}");
+    assert_eq!(trace["keys"][1]["controller"], "reference");
 }
 
 /// Proves trials/report.
