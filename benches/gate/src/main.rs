@@ -56,7 +56,7 @@ const fn path(name: &'static str, count: usize, run: fn(usize), what: &'static s
 }
 
 /// In the order an object travels.
-const PATHS: [Path; 19] = [
+const PATHS: [Path; 20] = [
     path("skim", 400, cache::skim, "header of a 6 KB Pod"),
     path("decode", 200, cache::decode, "typed view of a 6 KB Pod"),
     path(
@@ -119,6 +119,12 @@ const PATHS: [Path; 19] = [
         4000,
         reconcile::noop,
         "no-op reconcile that reads its object",
+    ),
+    path(
+        "reconcile-recent",
+        4000,
+        reconcile::noop_recent,
+        "no-op reconcile that reads a recently read object",
     ),
     path(
         "reconcile-whole",

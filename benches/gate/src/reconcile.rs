@@ -26,7 +26,17 @@ use crate::{
     measured, runtime, server, small,
 };
 
+/// Reconciles all objects in turn: more than stay decoded.
 pub(crate) fn noop(count: usize) {
+    noops(count, OBJECTS);
+}
+
+/// Reconciles a few objects again and again.
+pub(crate) fn noop_recent(count: usize) {
+    noops(count, OBJECTS / 10);
+}
+
+fn noops(count: usize, objects: usize) {
     let runtime = runtime();
     let queue = WorkQueue::<ObjectKey>::new("gate");
     let done = Arc::new(Counter::default());
@@ -53,16 +63,20 @@ pub(crate) fn noop(count: usize) {
     });
     // The first list warms up.
     runtime.block_on(done.reaches(OBJECTS));
-    let keys: Vec<ObjectKey> = (0..OBJECTS)
+    let keys: Vec<ObjectKey> = (0..objects)
         .map(|i| ObjectKey::namespaced(&small::namespace(i), &small::name(i)))
         .collect();
+    let round = || {
+        let wanted = done.count() + objects;
+        for key in &keys {
+            queue.add(key.clone());
+        }
+        runtime.block_on(done.reaches(wanted));
+    };
+    round();
     measured(&mut || {
-        for _ in 0..count / OBJECTS {
-            let wanted = done.count() + OBJECTS;
-            for key in &keys {
-                queue.add(key.clone());
-            }
-            runtime.block_on(done.reaches(wanted));
+        for _ in 0..count / objects {
+            round();
         }
     });
 }

@@ -54,6 +54,7 @@ pub struct WatchInput<K: Kind> {
     fields: Option<String>,
     transform: Option<(String, Transform)>,
     eager: bool,
+    recent_views: Option<usize>,
     keep_managed_fields: bool,
     cluster: Option<Cluster>,
 }
@@ -108,6 +109,7 @@ impl<K: Kind> WatchInput<K> {
             fields: None,
             transform: None,
             eager: false,
+            recent_views: None,
             keep_managed_fields: false,
             cluster: None,
         }
@@ -186,6 +188,13 @@ impl<K: Kind> WatchInput<K> {
         self
     }
 
+    /// Sets how many bytes of decoded views stay in memory between reads. See
+    /// [`Reader::recent_views`](crate::cache::Reader::recent_views).
+    pub fn recent_views(mut self, bytes: usize) -> Self {
+        self.recent_views = Some(bytes);
+        self
+    }
+
     /// Keeps `metadata.managedFields`. See
     /// [`Reader::keep_managed_fields`](crate::cache::Reader::keep_managed_fields).
     pub fn keep_managed_fields(mut self) -> Self {
@@ -233,6 +242,7 @@ impl<K: Kind> WatchInput<K> {
             && self.fields.is_none()
             && self.transform.is_none()
             && !self.eager
+            && self.recent_views.is_none()
             && !self.keep_managed_fields
     }
 
@@ -290,6 +300,7 @@ impl<K: Kind> WatchInput<K> {
             form: std::any::TypeId::of::<K>(),
             transform: self.transform.as_ref().map(|(name, _)| name.clone()),
             eager: self.eager,
+            recent_views: self.recent_views,
             keep_managed_fields: self.keep_managed_fields,
         }
     }
@@ -304,6 +315,7 @@ impl<K: Kind> Clone for WatchInput<K> {
             fields: self.fields.clone(),
             transform: self.transform.clone(),
             eager: self.eager,
+            recent_views: self.recent_views,
             keep_managed_fields: self.keep_managed_fields,
             cluster: self.cluster.clone(),
         }

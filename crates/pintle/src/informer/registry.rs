@@ -130,6 +130,9 @@ impl Settings {
             let mut reader = Reader::new()
                 .eager(identity.eager)
                 .keep_managed_fields(identity.keep_managed_fields);
+            if let Some(bytes) = identity.recent_views {
+                reader = reader.recent_views(bytes);
+            }
             if dynamic && !K::metadata_api() {
                 reader = reader.name_kind(&of.0, &of.1);
             }
@@ -173,6 +176,7 @@ pub(crate) struct Identity {
     pub(super) form: TypeId,
     pub(super) transform: Option<String>,
     pub(super) eager: bool,
+    pub(super) recent_views: Option<usize>,
     pub(super) keep_managed_fields: bool,
 }
 

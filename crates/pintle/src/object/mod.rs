@@ -4,7 +4,7 @@
 //! object into its Rust type would waste both time and memory. An [`Object`] is instead the
 //! object's own JSON bytes (without `managedFields`), a small header read in one pass on arrival
 //! (key, UID, `resourceVersion`, generation, deletion, labels, owners), and a typed view that is
-//! decoded on first use and shared for as long as it is in use.
+//! decoded on first use and kept for as long as it is among the views read recently (`views`).
 //!
 //! An object that cannot be decoded is a typed error for the reader of that object. It does not end
 //! the watch that delivered it.
@@ -15,6 +15,7 @@ mod header;
 mod key;
 mod owner;
 mod reader;
+mod views;
 
 use std::{
     borrow::Cow,
@@ -27,7 +28,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use self::body::Body;
+use self::{
+    body::Body,
+    views::{Entry, Views},
+};
 pub use self::{
     body::Labels,
     field::InvalidPointer,
@@ -72,28 +76,45 @@ struct Inner<K> {
     key: ObjectKey,
     body: Body,
     view: Mutex<View<K>>,
+    /// The informer's recently read views.
+    views: Arc<Views<K>>,
 }
 
-/// The typed view: dropped with its last user, or stored with the object.
+/// The typed view: kept while it is read often, or stored with the object.
 enum View<K> {
-    Shared(Weak<K>),
+    Recent(Weak<Entry<K>>),
     Stored(Arc<K>),
 }
 
 impl<K> View<K> {
     fn get(&self) -> Option<Arc<K>> {
         match self {
-            Self::Shared(view) => view.upgrade(),
+            Self::Recent(entry) => entry.upgrade().map(|entry| entry.read()),
             Self::Stored(view) => Some(view.clone()),
         }
     }
 }
 
+impl<K> Drop for Inner<K> {
+    fn drop(&mut self) {
+        if let View::Recent(entry) = self.view.get_mut()
+            && let Some(entry) = entry.upgrade()
+        {
+            self.views.remove(&entry);
+        }
+    }
+}
+
 impl<K> Object<K> {
-    fn new(key: ObjectKey, body: Body) -> Self {
-        let view = Mutex::new(View::Shared(Weak::new()));
+    fn new(key: ObjectKey, body: Body, views: Arc<Views<K>>) -> Self {
+        let inner = Inner {
+            key,
+            body,
+            view: Mutex::new(View::Recent(Weak::new())),
+            views,
+        };
         Self {
-            inner: Arc::new(Inner { key, body, view }),
+            inner: Arc::new(inner),
         }
     }
 
@@ -187,7 +208,8 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// Returns the typed view. It is decoded now, unless the view of an earlier call is still in use.
+    /// Returns the typed view. It is decoded now, unless it was read recently: an informer keeps the
+    /// views read most recently, up to [a number of bytes](Reader::recent_views).
     ///
     /// # Errors
     ///
@@ -198,20 +220,25 @@ impl<K: DeserializeOwned> Object<K> {
         }
         // Decoding runs user code, so it must not happen under the lock. Two threads may decode at
         // once; both return the view of the first to finish.
-        let decoded = Arc::new(self.decode()?);
+        let decoded = self.decode()?;
+        let (views, size) = (&self.inner.views, self.inner.body.json().len());
+        views.make_room(size);
         let mut view = self.inner.view.lock();
         if let Some(earlier) = view.get() {
             return Ok(earlier);
         }
-        *view = View::Shared(Arc::downgrade(&decoded));
+        *view = View::Recent(Arc::downgrade(&views.keep(decoded.clone(), size)));
         Ok(decoded)
     }
 
-    fn decode(&self) -> Result<K, DecodeError> {
+    fn decode(&self) -> Result<Arc<K>, DecodeError> {
         let json = self.inner.body.json();
         // `Deserialize` is user code and may run in an informer's task, so a panic becomes an error
-        // of this object. The half-built value is dropped.
-        match catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json))) {
+        // of this object. The half-built value is dropped. Types are large, so the value moves to
+        // its place before anything else.
+        match catch_unwind(AssertUnwindSafe(|| {
+            serde_json::from_str(json).map(Arc::new)
+        })) {
             Ok(decoded) => decoded.map_err(|source| self.undecodable(source)),
             Err(panic) => Err(DecodeError::Panicked {
                 key: self.key().clone(),
@@ -222,7 +249,7 @@ impl<K: DeserializeOwned> Object<K> {
 
     /// Decodes the typed view and stores it with the object.
     fn store_view(&self) -> Result<(), DecodeError> {
-        *self.inner.view.lock() = View::Stored(self.get()?);
+        *self.inner.view.lock() = View::Stored(self.decode()?);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use super::{
     Kind, Object, ObjectKey,
     body::{Body, Identity, Skim},
     field::Fields,
+    views::{self, Views},
 };
 use crate::{
     BoxError,
@@ -49,6 +50,7 @@ pub struct Reader<K: Kind> {
     fields: Fields,
     keep_managed_fields: bool,
     eager: bool,
+    views: Arc<Views<K>>,
     undecoded: Arc<AtomicU64>,
 }
 
@@ -62,6 +64,7 @@ impl<K: Kind> Reader<K> {
             fields: Fields::default(),
             keep_managed_fields: false,
             eager: false,
+            views: Arc::new(Views::new(views::DEFAULT_LIMIT)),
             undecoded: Arc::default(),
         }
     }
@@ -92,6 +95,19 @@ impl<K: Kind> Reader<K> {
     /// cached like any other; reading its typed view returns the error.
     pub fn eager(mut self, eager: bool) -> Self {
         self.eager = eager;
+        self
+    }
+
+    /// Sets how many bytes of decoded views stay in memory between reads; 1 MiB by default.
+    ///
+    /// The views read most recently are kept, so that bursts of reads of the same object decode it
+    /// once. The size of a view is an estimate: five bytes for each byte of JSON, and the size of
+    /// the type. With 0, only the view read last is kept. Clones of the reader share the limit.
+    ///
+    /// Raise it if reconciles keep coming back to the same objects and these do not fit; use
+    /// [`eager`](Self::eager) to keep all of them.
+    pub fn recent_views(mut self, bytes: usize) -> Self {
+        self.views = Arc::new(Views::new(bytes));
         self
     }
 
@@ -127,6 +143,12 @@ impl<K: Kind> Reader<K> {
     /// Returns the counter behind [`undecoded`](Self::undecoded).
     pub(crate) fn undecoded_count(&self) -> Arc<AtomicU64> {
         self.undecoded.clone()
+    }
+
+    /// Returns how many [recent views](Self::recent_views) are kept, and their bytes.
+    #[cfg(test)]
+    pub(super) fn kept_views(&self) -> (usize, usize) {
+        self.views.kept()
     }
 
     /// Returns the registered fields, to which indexes add theirs.
@@ -190,7 +212,7 @@ impl<K: Kind> Reader<K> {
                 resource_version: &version,
             });
         }
-        let object = Object::new(key, body);
+        let object = Object::new(key, body, self.views.clone());
         if self.eager
             && let Err(error) = object.store_view()
         {
@@ -240,6 +262,7 @@ impl<K: Kind> std::fmt::Debug for Reader<K> {
             .field("transform", &self.transform.is_some())
             .field("keep_managed_fields", &self.keep_managed_fields)
             .field("eager", &self.eager)
+            .field("recent_views", &self.views.limit())
             .finish_non_exhaustive()
     }
 }

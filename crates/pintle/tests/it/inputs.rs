@@ -186,6 +186,26 @@ async fn inputs_select_kind_form_and_objects() {
     assert_eq!(map.data.as_ref().unwrap()["value"], "changed");
 }
 
+/// Proves cache/recent-views.
+#[tokio::test(start_paused = true)]
+async fn inputs_limit_the_views_kept_between_reads() {
+    let server = server_with(&["blue", "green"]).await;
+    let informers = InformerFactory::new(server.client());
+    let by_default = informers.informer_from(&WatchInput::<ConfigMap>::new());
+    let limited = informers.informer_from(&WatchInput::<ConfigMap>::new().recent_views(0));
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync().await.unwrap();
+    for (informer, kept) in [(by_default, [true, true]), (limited, [false, true])] {
+        let objects = informer.lister().list();
+        let views: Vec<_> = objects
+            .iter()
+            .map(|object| Arc::downgrade(&object.get().unwrap()))
+            .collect();
+        let in_memory: Vec<_> = views.iter().map(|view| view.upgrade().is_some()).collect();
+        assert_eq!(in_memory, kept);
+    }
+}
+
 /// Proves informer/namespaces.
 #[tokio::test(start_paused = true)]
 async fn namespaces_come_and_go_while_the_informer_runs() {
