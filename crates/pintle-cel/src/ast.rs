@@ -135,4 +135,11 @@ impl Ast {
             _ => None,
         }
     }
+
+    pub(crate) fn literal_int(&self, id: Id) -> Option<i64> {
+        match self.expr(id) {
+            Expr::Literal(Literal::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
 }

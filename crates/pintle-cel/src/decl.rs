@@ -287,7 +287,7 @@ impl<'a> Decls<'a> {
                 found.insert(name, (decl, has_default));
             }
         }
-        if root {
+        if root && !declares_type_and_meta(schema) {
             // Restrictions on the metadata do not change what is visible.
             for (name, decl) in type_and_meta() {
                 found.insert(name, (decl, false));
@@ -315,6 +315,21 @@ impl<'a> Decls<'a> {
         }
         (object, size)
     }
+}
+
+/// Returns true if a schema declares everything that rules at the root of a resource may always use.
+/// As upstream, it then decides what else of the metadata they see.
+fn declares_type_and_meta(schema: &Map<String, Json>) -> bool {
+    let text = |schema: &Json, name: &str| schema[name]["type"] == "string";
+    schema.get("properties").is_some_and(|properties| {
+        let metadata = &properties["metadata"];
+        let names = &metadata["properties"];
+        text(properties, "kind")
+            && text(properties, "apiVersion")
+            && metadata["type"] == "object"
+            && text(names, "name")
+            && text(names, "generateName")
+    })
 }
 
 /// Returns the fields that rules at the root of a resource may always use.

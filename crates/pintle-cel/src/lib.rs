@@ -55,6 +55,7 @@ mod re2;
 mod runtime_cost;
 mod source;
 mod types;
+mod unify;
 mod validators;
 mod value;
 

@@ -2,7 +2,7 @@
 
 use crate::ast::{Ast, Entry, Expr, Id};
 use crate::checker::Checked;
-use crate::library::time;
+use crate::library::{time, timestamp::Timestamp};
 use crate::re2::Pattern;
 use crate::source::Errors;
 use crate::types::Type;
@@ -66,7 +66,9 @@ fn call(ast: &Ast, function: &str, target: Option<Id>, args: &[Id], errors: &mut
         }
         _ => return,
     };
-    if ast.literal_string(arg).is_some_and(|text| !valid(text)) {
+    let seconds = ast.literal_int(arg).filter(|_| function == "timestamp");
+    let unknown_time = seconds.is_some_and(|seconds| Timestamp::new(seconds, 0).is_err());
+    if unknown_time || ast.literal_string(arg).is_some_and(|text| !valid(text)) {
         errors.report(Some(ast.at(arg)), format!("invalid {function} argument"));
     }
 }

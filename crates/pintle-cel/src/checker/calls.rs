@@ -3,7 +3,8 @@
 use super::Checker;
 use crate::ast::{Expr, Id};
 use crate::functions;
-use crate::types::{Type, instantiate, signature};
+use crate::types::{Type, signature};
+use crate::unify::instantiate;
 
 impl Checker<'_> {
     pub(super) fn call(&mut self, id: Id, function: &str, target: Option<Id>, args: &[Id]) {

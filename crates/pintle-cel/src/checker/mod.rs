@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::ast::{Ast, Expr, Field, Fold, Id, Literal};
 use crate::functions::{self, Overload};
 use crate::source::Errors;
-use crate::types::{Mapping, Type, most_general};
+use crate::types::Type;
+use crate::unify::{Mapping, most_general};
 
 /// A variable that expressions may use.
 #[derive(Debug, Clone)]

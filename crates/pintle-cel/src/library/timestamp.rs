@@ -98,6 +98,11 @@ impl Timestamp {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
     }
 
+    /// Returns true for the start of the year 1, the zero value of Go's `time.Time`.
+    pub(crate) fn is_zero(self) -> bool {
+        (self.seconds, self.nanos) == (*RANGE.start(), 0)
+    }
+
     pub(crate) fn millisecond(self) -> i64 {
         i64::from(self.nanos / 1_000_000)
     }

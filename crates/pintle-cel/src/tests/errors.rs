@@ -61,6 +61,10 @@ fn type_errors_name_the_types() {
             "invalid timestamp argument",
         ),
         (
+            "timestamp(-62135596801) == timestamp(0)",
+            "<input>:1:11: invalid timestamp argument",
+        ),
+        (
             "'%d'.format(['a']) == ''",
             "decimal clause can only be used on integers",
         ),

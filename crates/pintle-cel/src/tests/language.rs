@@ -67,6 +67,8 @@ fn optional_values() {
         "[?optional.of(1), ?optional.none(), 2] == [1, 2]",
         "{?'a': optional.of(1), ?'b': optional.none()} == {'a': 1}",
         "optional.ofNonZeroValue('') == optional.none()",
+        "optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')) == optional.none()",
+        "optional.ofNonZeroValue(timestamp('0001-01-01T00:00:01Z')).hasValue()",
         "[1, 2].first().value() == 1 && [1, 2].last().value() == 2 && !([].first().hasValue())",
         "[optional.of(1), optional.none()].unwrapOpt() == [1]",
     ] {

@@ -159,3 +159,25 @@ fn maps_of_any_size_can_be_transformed() {
     let error = check(&schema, &object, rule).unwrap_err();
     assert_eq!(error, "insert failed: key x already exists");
 }
+
+/// A schema that declares the type and the names of an embedded resource decides what else of its
+/// metadata rules see; otherwise they see the names.
+#[test]
+fn declared_metadata_of_embedded_resources_is_visible() {
+    let text = json!({ "type": "string" });
+    let mut schema = json!({ "type": "object", "properties": { "pod": {
+        "type": "object", "x-kubernetes-embedded-resource": true,
+        "properties": {
+            "kind": text, "apiVersion": text,
+            "metadata": { "type": "object",
+                "properties": { "name": text, "generateName": text, "namespace": text } },
+        },
+    } } });
+    let object = json!({ "pod": { "kind": "Pod", "apiVersion": "v1",
+        "metadata": { "name": "p", "namespace": "ns" } } });
+    let rule = "self.pod.metadata.namespace == 'ns'";
+    assert_eq!(check(&schema, &object, rule), Ok(true));
+    schema["properties"]["pod"]["properties"]["kind"] = json!({ "type": "integer" });
+    let why = check(&schema, &object, rule).unwrap_err();
+    assert!(why.contains("undefined field 'namespace'"), "{why}");
+}

@@ -272,6 +272,7 @@ impl Value {
             Self::Bool(value) => !value,
             Self::Int(n) | Self::Duration(n) => *n == 0,
             Self::Uint(n) => *n == 0,
+            Self::Timestamp(time) => time.is_zero(),
             Self::Double(n) => *n == 0.0,
             Self::String(text) => text.is_empty(),
             Self::Bytes(bytes) => bytes.is_empty(),
