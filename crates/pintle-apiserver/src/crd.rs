@@ -95,7 +95,7 @@ use crate::{
     schema::{
         builtin, defaults,
         field::{FieldError, aggregate},
-        structural::Structural,
+        structural::{self, Structural},
         typed,
     },
 };
@@ -267,7 +267,7 @@ impl Crd {
         defaults::apply(&mut definition, ty);
         let tree = meta::tree(&definition);
         let name = meta::text(tree, "name").to_owned();
-        let mut errors = meta::check(tree, NameRule::Subdomain, false, true);
+        let mut errors = meta::check(tree, NameRule::Subdomain, false, false);
         errors.extend(crd::check(tree));
         if !errors.is_empty() {
             return Err(invalid(GROUP, "CustomResourceDefinition", &name, &errors));
@@ -338,8 +338,8 @@ impl Crd {
         }
     }
 
-    /// Drops fields that the schema does not specify, and unknown metadata of embedded resources.
-    /// Returns their paths.
+    /// Drops fields that the schema does not specify, and unknown metadata of the object and of
+    /// embedded resources. Returns their paths.
     ///
     /// # Errors
     ///
@@ -347,12 +347,11 @@ impl Crd {
     /// metadata of an embedded resource cannot be decoded.
     pub fn prune(&self, object: &mut Value) -> Result<Vec<String>, Error> {
         let schema = &self.version(object)?.schema;
-        let mut unknown = schema.prune(object);
-        let embedded = schema.coerce(object);
-        unknown.extend(embedded.map_err(|error| {
-            let name = meta::text(meta::tree(object), "name");
-            invalid(&self.group, &self.kind, name, &[error])
-        })?);
+        let name = meta::text(meta::tree(object), "name").to_owned();
+        let unreadable = |error| invalid(&self.group, &self.kind, &name, &[error]);
+        let mut unknown = structural::prune_metadata(object).map_err(unreadable)?;
+        unknown.extend(schema.prune(object));
+        unknown.extend(schema.coerce(object).map_err(unreadable)?);
         Ok(unknown)
     }
 

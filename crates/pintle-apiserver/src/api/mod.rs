@@ -177,11 +177,14 @@ impl Api {
         user: User,
     ) -> Response<Body> {
         let pretty = wants_pretty(&parts.uri, &parts.headers);
+        let yaml = matches!(negotiate::plain(&parts.headers), Ok(Form::Yaml));
         let response = match self.dispatch(parts, body, user).await {
             Ok(response) => response,
             Err(error) => response::error(&error),
         };
-        if pretty {
+        if yaml {
+            response::in_yaml(response)
+        } else if pretty {
             response::indented(response)
         } else {
             response
@@ -279,7 +282,10 @@ impl Api {
         let verb = verb.ok_or_else(ApiError::wrong_method)?;
         let everywhere = resource.namespaced && call.target.namespace.is_none();
         if everywhere && verb & (LIST | WATCH) == 0 {
-            return Err(ApiError::wrong_method());
+            return Err(match resource.custom {
+                Some(_) => call.missing(),
+                None => ApiError::wrong_method(),
+            });
         }
         if verb & (GET | LIST) != 0
             && let Some(answer) = resource.hooks.read(self, &call)

@@ -12,12 +12,13 @@ const MOST_ANNOTATIONS: i64 = 256 * 1024;
 /// Finalizers that may be unqualified.
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// Validates an object's metadata.
+/// Validates an object's metadata. In the core kinds of Kubernetes, finalizers without a path must be
+/// known.
 pub(crate) fn check(
     object: &Tree,
     rule: NameRule,
     namespaced: bool,
-    builtin: bool,
+    core: bool,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let empty = Tree::new();
@@ -69,7 +70,7 @@ pub(crate) fn check(
     if let Some(Value::Object(annotations)) = metadata.get("annotations") {
         errors.extend(check_annotations(annotations, "metadata.annotations"));
     }
-    check_finalizers(metadata, builtin, &mut errors);
+    check_finalizers(metadata, core, &mut errors);
     check_owners(metadata, &mut errors);
     errors
 }
@@ -131,7 +132,7 @@ pub(crate) fn finalizer_warnings(object: &Tree, stored: Option<&Tree>) -> Vec<St
     warnings
 }
 
-fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>) {
+fn check_finalizers(metadata: &Tree, core: bool, errors: &mut Vec<FieldError>) {
     let Some(Value::Array(list)) = metadata.get("finalizers") else {
         return;
     };
@@ -146,7 +147,7 @@ fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>
         }
     }
     for (index, finalizer) in finalizers().enumerate() {
-        if builtin && !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
+        if core && !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(
                 format!("metadata.finalizers[{index}]"),

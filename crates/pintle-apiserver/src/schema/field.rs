@@ -98,6 +98,15 @@ impl FieldError {
         Self::new(Reason::Invalid, field, value.into(), detail.into())
     }
 
+    /// An invalid value that has been encoded.
+    pub(crate) fn shown(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        let detail = format!("{value}: {detail}");
+        Self {
+            value: None,
+            ..Self::invalid(field, Value::Null, detail)
+        }
+    }
+
     /// The value has the wrong JSON type.
     pub(crate) fn type_invalid(
         field: impl Into<String>,

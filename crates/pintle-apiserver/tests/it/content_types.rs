@@ -113,6 +113,21 @@ async fn unsupported_accept_gets_406() {
     assert_eq!(http.send(request).await.status(), 406);
 }
 
+/// Proves wire/formats.
+#[tokio::test]
+async fn discovery_and_errors_can_be_yaml() {
+    let server = server();
+    let http = http(&server);
+    let yaml = "application/yaml";
+    let (code, body) = accept(&http, "/api/v1", yaml).await;
+    assert!(
+        code == 200 && body.contains("kind: APIResourceList"),
+        "{body}"
+    );
+    let (code, body) = accept(&http, &format!("{CONFIG_MAPS}/missing"), yaml).await;
+    assert!(code == 404 && body.contains("reason: NotFound"), "{body}");
+}
+
 /// Proves objects/events-both-groups.
 #[tokio::test]
 async fn both_event_groups_show_the_same_events() {

@@ -54,6 +54,7 @@ mod services;
 mod serving;
 mod signing_requests;
 mod specs;
+mod stored_custom_objects;
 mod subresources;
 mod support;
 mod tables;

@@ -31,6 +31,10 @@ impl Kind for AdmissionPolicies {
         !self.binding
     }
 
+    fn knows_plain_finalizers(&self) -> bool {
+        false
+    }
+
     fn after_write(&self, api: &Api, object: &Object) {
         let phase = api.policies.phase(self.mutating);
         phase.refresh(api, self.binding, object.name());

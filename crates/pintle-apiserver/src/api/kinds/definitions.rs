@@ -61,17 +61,20 @@ impl Kind for Definitions {
         stored: Option<&Tree>,
         errors: &mut Vec<FieldError>,
     ) -> Result<(), ApiError> {
-        if part == Part::Main {
-            errors.extend(match stored {
-                Some(stored) => crd::check_update(object, stored),
-                None => crd::check(object),
-            });
-        }
+        errors.extend(match (part, stored) {
+            (Part::Main, Some(stored)) => crd::check_update(object, stored),
+            (Part::Main, None) => crd::check(object),
+            _ => crd::check_status(object),
+        });
         Ok(())
     }
 
     fn compiles(&self) -> bool {
         true
+    }
+
+    fn knows_plain_finalizers(&self) -> bool {
+        false
     }
 
     /// Warns about formats that are not validated, once they appear.

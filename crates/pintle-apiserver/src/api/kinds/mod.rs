@@ -202,6 +202,12 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns true if finalizers without a path must be those that Kubernetes itself uses. Upstream
+    /// checks that only for the kinds of its core packages.
+    fn knows_plain_finalizers(&self) -> bool {
+        true
+    }
+
     /// Adds warnings about an accepted object; `stored` is the object it replaces, if any.
     fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
         let _ = (object, stored, warnings);

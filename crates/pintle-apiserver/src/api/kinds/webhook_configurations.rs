@@ -13,6 +13,10 @@ pub(super) const MUTATING: Configurations = Configurations { mutating: true };
 pub(super) const VALIDATING: Configurations = Configurations { mutating: false };
 
 impl Kind for Configurations {
+    fn knows_plain_finalizers(&self) -> bool {
+        false
+    }
+
     fn after_write(&self, api: &Api, object: &Object) {
         let hooks = api.webhooks.hooks(self.mutating);
         hooks.refresh(api, object.name());

@@ -10,7 +10,7 @@ use crate::{
     codec::json,
     meta::{self, Tree},
     registry::Resource,
-    schema::{defaults, field_paths, typed},
+    schema::{defaults, field_paths, structural, typed},
 };
 
 /// Where an object was decoded from. It decides how unknown and mistyped fields are reported.
@@ -23,6 +23,9 @@ pub(crate) enum Source<'a> {
     },
     /// Anything else, with the faults found so far, which are reported first.
     Other { faults: &'a [String] },
+    /// The result of an apply. As upstream, it is not decoded again, so nulls are refused instead of
+    /// dropped.
+    Applied,
     /// The result of a strategic merge, with the faults of the patch. Type errors are worded as
     /// upstream's conversion from an unstructured map words them.
     Merged { faults: &'a [String] },
@@ -36,6 +39,7 @@ impl Source<'_> {
         match self {
             Self::Json { duplicates, .. } => duplicates,
             Self::Other { faults } | Self::Merged { faults } => faults,
+            Self::Applied => &[],
         }
     }
 }
@@ -56,9 +60,14 @@ pub(crate) fn prune(
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => {
-            let mut unknown = custom.schema.prune(&mut value);
-            let coerced = custom.schema.coerce(&mut value);
-            unknown.extend(coerced.map_err(|error| unreadable(resource, &error))?);
+            let unreadable = |error| unreadable(resource, &error);
+            let schema = &custom.schema;
+            let mut unknown = structural::prune_metadata(&mut value).map_err(unreadable)?;
+            unknown.extend(schema.prune_unknown(&mut value));
+            if !matches!(source, Source::Applied) {
+                schema.prune_nulls(&mut value);
+            }
+            unknown.extend(schema.coerce(&mut value).map_err(unreadable)?);
             if !custom.schema.default(&mut value) {
                 return Err(ApiError::too_large(
                     "the defaults of the object are too large",

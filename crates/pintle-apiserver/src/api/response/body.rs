@@ -50,6 +50,14 @@ impl Body {
         }
     }
 
+    /// Returns the bytes, unless the body is a stream.
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match &self.inner {
+            Inner::Whole(bytes) => Some(bytes),
+            Inner::Chunks(_) | Inner::Events(_) => None,
+        }
+    }
+
     /// Indents the JSON, unless the body is a stream of events.
     ///
     /// Deeply nested JSON grows more than a hundredfold, so a large body is indented only as fast as

@@ -176,6 +176,27 @@ pub(crate) fn indented(response: Response<Body>) -> Response<Body> {
     }
 }
 
+/// Converts JSON to YAML, unless the response is a stream or in another form of JSON.
+pub(crate) fn in_yaml(response: Response<Body>) -> Response<Body> {
+    let json = response.headers().get(header::CONTENT_TYPE);
+    if json.is_none_or(|json| json != "application/json") {
+        return response;
+    }
+    let Some(yaml) = response.body().bytes().and_then(|json| yaml(json)) else {
+        return response;
+    };
+    let (mut parts, _) = response.into_parts();
+    let kind = HeaderValue::from_static("application/yaml");
+    parts.headers.insert(header::CONTENT_TYPE, kind);
+    Response::from_parts(parts, Body::whole(yaml))
+}
+
+/// Returns JSON as YAML.
+fn yaml(json: &[u8]) -> Option<String> {
+    let value = serde_json::from_slice::<Value>(json).ok()?;
+    serde_saphyr::to_string(&value).ok()
+}
+
 /// Returns an object as the client accepts it.
 pub(crate) fn object(code: u16, view: &View, object: &Object) -> Response<Body> {
     content(code, view, &object.content, object.stored_revision())
@@ -198,13 +219,5 @@ pub(crate) fn formed(code: u16, form: Form, json: Vec<u8>) -> Response<Body> {
     if form != Form::Yaml {
         return json_bytes(code, json);
     }
-    let yaml = serde_json::from_slice::<Value>(&json)
-        .ok()
-        .and_then(|value| serde_saphyr::to_string(&value).ok())
-        .unwrap_or_default();
-    with(
-        code,
-        HeaderValue::from_static("application/yaml"),
-        Body::whole(yaml),
-    )
+    in_yaml(json_bytes(code, json))
 }

@@ -11,6 +11,7 @@ use crate::{
         Answer, Api, ApiError, Call,
         request::{
             decode::{media_type, yaml_or_json},
+            fields::Source,
             options::{FieldValidation, WriteOptions},
         },
     },
@@ -49,7 +50,7 @@ impl Api {
                         pending = Some(*needed.clone());
                     }
                 })?;
-                let tree = call.stored_form(applied, options)?;
+                let tree = call.stored(applied, Source::Applied, options)?;
                 check_name(call, &tree)?;
                 check_identity(resource, &tree, stored)?;
                 Ok(tree)
@@ -80,7 +81,7 @@ impl Api {
     ) -> Result<Written, ApiError> {
         // There are no managers, so nothing needs converting.
         let applied = self.apply_config(call, options, None, config, &Conversions::default())?;
-        let mut tree = call.stored_form(applied, options)?;
+        let mut tree = call.stored(applied, Source::Applied, options)?;
         if call.target.resource.namespaced && meta::text(&tree, "namespace").is_empty() {
             let namespace = call.target.namespace.clone().unwrap_or_default();
             meta::metadata(&mut tree).insert("namespace".into(), namespace.into());

@@ -31,8 +31,9 @@ impl Api {
             Generation::None | Generation::CountedLater => {}
         }
         match (&resource.custom, resource.stored_ty) {
-            // An object with defaults this large is too large to be stored anyway.
-            (Some(custom), _) => with_value(object, |value| _ = custom.schema.default(value)),
+            // Objects are given defaults when they are decoded, from a request or from the store. What
+            // is removed or restored here stays as it is.
+            (Some(_), _) => {}
             (None, Some(ty)) => prepare_builtin(resource, object, ty, &now),
             (None, None) => resource.hooks.prepare_create(object, &now),
         }
@@ -74,9 +75,6 @@ pub(super) fn prepare_update(
     }
     resource.hooks.prepare_update(part, object, stored, clock);
     restore_system_metadata(object, stored);
-    if let Some(custom) = &resource.custom {
-        with_value(object, |value| _ = custom.schema.default(value));
-    }
     let metadata_field = match resource.generation {
         Generation::Counted(field) => field,
         Generation::CountedLater => None,

@@ -18,7 +18,7 @@ use self::names::Decision;
 pub(super) use self::names::{Entry, Names};
 pub(crate) use self::{
     names::{Claim, Conflict},
-    validate::{check, check_update, unrecognized_formats},
+    validate::{check, check_status, check_update, unrecognized_formats},
 };
 use super::{
     resource::{Resource, Sub, api_version},

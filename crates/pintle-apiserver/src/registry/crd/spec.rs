@@ -23,8 +23,7 @@ use crate::{
 const MAX_SELECTABLE: usize = 8;
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-const COLUMN_FORMATS: [&str; 9] = [
-    "binary",
+const COLUMN_FORMATS: [&str; 8] = [
     "byte",
     "date",
     "date-time",
@@ -35,47 +34,104 @@ const COLUMN_FORMATS: [&str; 9] = [
     "password",
 ];
 
-/// Validates everything except the schemas.
-pub(super) fn check(definition: &Definition, errors: &mut Vec<FieldError>) {
-    check_group(&definition.group, errors);
-    if at(&definition.tree, &["spec", "preserveUnknownFields"]) == &Value::Bool(true) {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
-                   spec.versions[*].schema instead";
-        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
-    }
-    check_names(at(&definition.tree, &["spec", "names"]), errors);
-    for (place, value) in common(definition, "subresources", "subresources") {
-        check_scale(&value["scale"], &format!("{place}.scale"), errors);
-    }
-    for (place, columns) in common(
-        definition,
-        "additionalPrinterColumns",
-        "additionalPrinterColumns",
-    ) {
-        for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
-            check_column(column, &format!("{place}[{i}]"), errors);
+/// Returns whether the whole spec preserves unknown fields, as in `v1beta1`.
+pub(super) fn preserves_unknown_fields(tree: &Tree) -> bool {
+    at(tree, &["spec", "preserveUnknownFields"]) == &Value::Bool(true)
+}
+
+/// A field of the versions with its path, and the index of the version unless all versions have the
+/// same value, which upstream moves to the top of the spec.
+type Placed<'a> = Vec<(String, Option<usize>, &'a Value)>;
+
+/// The fields of the versions that upstream moves to the top of the spec if all have the same.
+pub(super) struct Parts<'a> {
+    schemas: Placed<'a>,
+    subresources: Placed<'a>,
+    columns: Placed<'a>,
+    selectable: Placed<'a>,
+    /// Whether each version has a status subresource.
+    with_status: Vec<bool>,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(definition: &'a Definition) -> Self {
+        let part = |field, hoisted| common_of(definition, field, hoisted);
+        let columns = "additionalPrinterColumns";
+        Self {
+            schemas: part("schema", "validation"),
+            subresources: part("subresources", "subresources"),
+            columns: part(columns, columns),
+            selectable: part("selectableFields", "selectableFields"),
+            with_status: definition
+                .versions()
+                .map(|version| version["subresources"]["status"].is_object())
+                .collect(),
         }
     }
-    check_all_selectable(definition, errors);
-    check_conversion(at(&definition.tree, &["spec", "conversion"]), errors);
+
+    /// Returns the fields that all versions have in common.
+    pub(super) fn common(&self) -> Vec<&'static str> {
+        let parts = [
+            ("schema", &self.schemas),
+            ("subresources", &self.subresources),
+            ("additionalPrinterColumns", &self.columns),
+            ("selectableFields", &self.selectable),
+        ];
+        let is_common = |part: &Placed<'_>| part.iter().any(|(_, of, _)| of.is_none());
+        let common = parts.into_iter().filter(|(_, part)| is_common(part));
+        common.map(|(name, _)| name).collect()
+    }
+
+    /// Validates what one version has of its own, or what all versions have in common.
+    pub(super) fn check(&self, index: Option<usize>, errors: &mut Vec<FieldError>) {
+        let own = |part: &Placed<'a>| {
+            let mut part = part.iter();
+            let found = part.find(|(_, of, _)| *of == index);
+            found.map(|(place, _, value)| (place.clone(), *value))
+        };
+        let schema = own(&self.schemas).map(|(place, value)| {
+            let schema = &value["openAPIV3Schema"];
+            (format!("{place}.openAPIV3Schema"), schema)
+        });
+        if let Some((place, schema)) = schema.as_ref().filter(|(_, schema)| schema.is_object()) {
+            let status = match index {
+                Some(index) => self.with_status.get(index) == Some(&true),
+                None => self.with_status.contains(&true),
+            };
+            if let Err(wrong) = Structural::check(schema, place, status) {
+                errors.extend(wrong);
+            }
+        }
+        if let Some((place, value)) = own(&self.subresources) {
+            check_scale(&value["scale"], &format!("{place}.scale"), errors);
+        }
+        if let Some((place, columns)) = own(&self.columns) {
+            for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
+                check_column(column, &format!("{place}[{i}]"), errors);
+            }
+        }
+        let Some((place, fields)) = own(&self.selectable) else {
+            return;
+        };
+        if fields.as_array().is_none_or(Vec::is_empty) {
+            return;
+        }
+        if let Some((_, schema)) = schema {
+            check_selectable(fields, schema, &place, errors);
+            return;
+        }
+        // Upstream misses the schema if only the fields are the same in all versions, or only the
+        // schema is.
+        let why = if index.is_none() {
+            "may only be set when validations.schema is included"
+        } else {
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
+        };
+        errors.push(FieldError::invalid(place, "", why));
+    }
 }
 
-/// Returns a field of each version with its path, or once if all versions have the same.
-pub(super) fn common<'a>(
-    definition: &'a Definition,
-    field: &str,
-    hoisted: &str,
-) -> Vec<(String, &'a Value)> {
-    let placed = common_of(definition, field, hoisted).into_iter();
-    placed.map(|(place, _, value)| (place, value)).collect()
-}
-
-/// Like [`common`], with the index of the version unless all versions have the same value.
-pub(super) fn common_of<'a>(
-    definition: &'a Definition,
-    field: &str,
-    hoisted: &str,
-) -> Vec<(String, Option<usize>, &'a Value)> {
+fn common_of<'a>(definition: &'a Definition, field: &str, hoisted: &str) -> Placed<'a> {
     let values: Vec<&Value> = definition
         .versions()
         .map(|version| &version[field])
@@ -95,34 +151,11 @@ pub(super) fn common_of<'a>(
     }
 }
 
-/// Checks the selectable fields of all versions.
-fn check_all_selectable(definition: &Definition, errors: &mut Vec<FieldError>) {
-    let schemas = common_of(definition, "schema", "validation");
-    for (place, index, fields) in common_of(definition, "selectableFields", "selectableFields") {
-        if fields.as_array().is_none_or(Vec::is_empty) {
-            continue;
-        }
-        if let Some((_, _, schema)) = schemas.iter().find(|(_, of, _)| *of == index) {
-            check_selectable(fields, &schema["openAPIV3Schema"], &place, errors);
-            continue;
-        }
-        // What all versions share is moved to the top, so upstream misses the schema if only the fields
-        // are the same in all versions, or only the schema is.
-        let why = if index.is_none() {
-            "may only be set when validations.schema is included"
-        } else {
-            "may only be set when `version.schema.openAPIV3Schema` is not included"
-        };
-        errors.push(FieldError::invalid(place, "", why));
-    }
-}
-
-fn check_group(group: &str, errors: &mut Vec<FieldError>) {
-    if group.is_empty() {
-        return;
-    }
+pub(super) fn check_group(group: &str, errors: &mut Vec<FieldError>) {
     let problems = NameRule::Subdomain.problems(group, false);
-    if !problems.is_empty() {
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if !problems.is_empty() {
         errors.push(FieldError::invalid("spec.group", group, problems.join(",")));
     } else if !group.contains('.') {
         let why = "should be a domain with at least one dot";
@@ -130,7 +163,17 @@ fn check_group(group: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if string(&names[field]).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{field}"), ""));
+        }
+    }
+    check_name_forms(names, "spec.names", errors);
+}
+
+/// Checks the form of the names that are set.
+pub(super) fn check_name_forms(names: &Value, at: &str, errors: &mut Vec<FieldError>) {
     let problems = |name: &str| NameRule::Label1035.problems(name, false).join(",");
     for field in ["plural", "singular", "kind", "listKind"] {
         let name = string(&names[field]);
@@ -148,17 +191,13 @@ fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
         } else {
             why
         };
-        errors.push(FieldError::invalid(
-            format!("spec.names.{field}"),
-            name,
-            why,
-        ));
+        errors.push(FieldError::invalid(format!("{at}.{field}"), name, why));
     }
     let list = |field: &str, errors: &mut Vec<FieldError>| {
         for (i, name) in names[field].as_array().into_iter().flatten().enumerate() {
             let why = problems(name.as_str().unwrap_or_default());
             if !why.is_empty() {
-                let place = format!("spec.names.{field}[{i}]");
+                let place = format!("{at}.{field}[{i}]");
                 errors.push(FieldError::invalid(place, name.clone(), why));
             }
         }
@@ -167,7 +206,11 @@ fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
     let (kind, list_kind) = (string(&names["kind"]), string(&names["listKind"]));
     if !kind.is_empty() && kind == list_kind {
         let why = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid("spec.names.listKind", list_kind, why));
+        errors.push(FieldError::invalid(
+            format!("{at}.listKind"),
+            list_kind,
+            why,
+        ));
     }
     list("categories", errors);
 }
@@ -311,15 +354,20 @@ pub(super) fn check_ca_bundle(tree: &Tree, old: &Tree, errors: &mut Vec<FieldErr
 }
 
 /// Validates how objects are converted. Paths are those of upstream's internal type.
-fn check_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check_conversion(definition: &Definition, errors: &mut Vec<FieldError>) {
     const CLIENT: &str = "spec.conversion.webhookClientConfig";
     const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
     let known = ["None", "Webhook"];
+    let conversion = at(&definition.tree, &["spec", "conversion"]);
     if conversion.is_null() {
         return;
     }
     let field = "spec.conversion.strategy";
     let strategy = string(&conversion["strategy"]);
+    if strategy != "None" && preserves_unknown_fields(&definition.tree) {
+        let why = "must be None if spec.preserveUnknownFields is true";
+        errors.push(FieldError::invalid(field, strategy.as_str(), why));
+    }
     if strategy.is_empty() {
         errors.push(FieldError::required(field, ""));
     } else if !known.contains(&strategy.as_str()) {

@@ -1,6 +1,6 @@
 //! Validation of custom resource definitions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pintle_cel::go::is_printable;
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::{Definition, at, spec, string, strings};
 use crate::{
     meta::{NameRule, Tree},
     schema::{
-        field::{FieldError, Reason, quote},
-        structural::{Structural, is_known_format},
+        field::{FieldError, quote},
+        structural::{is_known_format, versions_text},
     },
 };
 
@@ -27,14 +27,22 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
         ));
     }
     check_spec(&definition, &mut errors);
+    let stored: Vec<String> = definition
+        .storage()
+        .map(|it| string(&it["name"]))
+        .into_iter()
+        .collect();
+    check_stored_versions(&definition, &stored, &mut errors);
     check_approval(tree, None, &mut errors);
+    check_preserved(tree, &mut errors);
     errors
 }
 
 /// Validates a definition that replaces `old`: fields that stored objects depend on cannot change.
 pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let definition = Definition::read(tree);
     let mut errors = Vec::new();
-    check_spec(&Definition::read(tree), &mut errors);
+    check_spec(&definition, &mut errors);
     spec::check_ca_bundle(tree, old, &mut errors);
     let mut immutable = |path: &[&str]| {
         let (now, before) = (at(tree, path), at(old, path));
@@ -49,61 +57,71 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     }
     immutable(&["spec", "group"]);
     immutable(&["spec", "names", "plural"]);
-    check_stored_versions(tree, &mut errors);
+    let stored = strings(at(tree, &["status", "storedVersions"]));
+    check_stored_versions(&definition, &stored, &mut errors);
     check_approval(tree, Some(old), &mut errors);
+    check_preserved(tree, &mut errors);
     errors
 }
 
-/// Checks that no version is removed in which objects may still be stored.
-fn check_stored_versions(tree: &Tree, errors: &mut Vec<FieldError>) {
-    const FIELD: &str = "status.storedVersions";
-    let stored = at(tree, &["status", "storedVersions"]);
-    let names = strings(stored);
-    if names.is_empty() {
-        let why = "must have at least one stored version";
-        errors.push(FieldError::invalid(FIELD, stored.clone(), why));
-        return;
-    }
-    let definition = Definition::read(tree);
-    let storage = definition.storage().map(|version| string(&version["name"]));
-    if let Some(storage) = storage.filter(|storage| !names.contains(storage)) {
-        let why = format!("must have the storage version {storage}");
-        errors.push(FieldError::invalid(FIELD, stored.clone(), why));
-    }
-    for (i, name) in names.iter().enumerate() {
-        if !definition
-            .versions()
-            .any(|version| version["name"] == **name)
-        {
-            let why = format!(
-                "missing from spec.versions; {name} was previously a storage version, and must \
-                 remain in spec.versions until a storage migration ensures no data remains \
-                 persisted in {name} and removes {name} from status.storedVersions"
-            );
-            errors.push(FieldError::invalid(
-                format!("{FIELD}[{i}]"),
-                name.as_str(),
-                why,
-            ));
-        }
+/// Validates the status of a definition that a client writes.
+pub(crate) fn check_status(tree: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let names = at(tree, &["status", "acceptedNames"]);
+    spec::check_name_forms(names, "status.acceptedNames", &mut errors);
+    errors
+}
+
+fn check_preserved(tree: &Tree, errors: &mut Vec<FieldError>) {
+    if spec::preserves_unknown_fields(tree) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                   spec.versions[*].schema instead";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
     }
 }
 
-fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
-    let tree = &definition.tree;
-    for (field, value) in [
-        ("spec.group", definition.group.clone()),
-        ("spec.names.plural", definition.plural.clone()),
-        (
-            "spec.names.kind",
-            string(at(tree, &["spec", "names", "kind"])),
-        ),
-    ] {
-        if value.is_empty() {
-            errors.push(FieldError::required(field, ""));
+/// Checks that no version is removed in which objects may still be stored.
+fn check_stored_versions(definition: &Definition, stored: &[String], errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "status.storedVersions";
+    if stored.is_empty() {
+        let why = "must have at least one stored version";
+        errors.push(FieldError::invalid(FIELD, Value::Null, why));
+        return;
+    }
+    // Each stored version stands for one version of the spec, as upstream counts them.
+    let mut left: BTreeMap<&str, usize> = BTreeMap::new();
+    for (i, name) in stored.iter().enumerate() {
+        left.insert(name, i);
+    }
+    for version in definition.versions() {
+        let name = string(&version["name"]);
+        let found = left.remove(name.as_str()).is_some();
+        if version["storage"] == true && !found {
+            let why = format!("must have the storage version {name}");
+            errors.push(FieldError::invalid(FIELD, stored.to_vec(), why));
         }
     }
-    match at(tree, &["spec", "scope"]).as_str() {
+    for (name, i) in left {
+        let why = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must \
+             remain in spec.versions until a storage migration ensures no data remains \
+             persisted in {name} and removes {name} from status.storedVersions"
+        );
+        errors.push(FieldError::invalid(format!("{FIELD}[{i}]"), name, why));
+    }
+}
+
+/// Validates the spec, in upstream's order.
+fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
+    let count = definition.versions().count();
+    if count > MAX_VERSIONS {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let (count, max) = (number(count), number(MAX_VERSIONS));
+        errors.push(FieldError::too_many("spec.versions", count, max));
+        return;
+    }
+    spec::check_group(&definition.group, errors);
+    match at(&definition.tree, &["spec", "scope"]).as_str() {
         Some("Namespaced" | "Cluster") => {}
         None | Some("") => errors.push(FieldError::required("spec.scope", "")),
         Some(other) => errors.push(FieldError::not_supported(
@@ -112,11 +130,25 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
             &["Cluster", "Namespaced"],
         )),
     }
-    check_versions(definition, errors);
-    if errors.iter().any(|error| error.reason == Reason::TooMany) {
-        return;
+    for (i, version) in definition.versions().enumerate() {
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            let place = format!("spec.versions[{i}].schema.openAPIV3Schema");
+            errors.push(FieldError::required(place, ""));
+        }
     }
-    spec::check(definition, errors);
+    if spec::preserves_unknown_fields(&definition.tree) && has_defaults(definition) {
+        let why = "must be false in order to use defaults in the schema";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
+    }
+    let parts = spec::Parts::of(definition);
+    for (i, version) in definition.versions().enumerate() {
+        check_version(i, version, errors);
+        parts.check(Some(i), errors);
+    }
+    check_uniqueness(definition, &parts, errors);
+    spec::check_names(at(&definition.tree, &["spec", "names"]), errors);
+    parts.check(None, errors);
+    spec::check_conversion(definition, errors);
 }
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -185,96 +217,105 @@ pub(crate) fn unrecognized_formats(tree: &Tree) -> BTreeSet<String> {
 }
 
 fn formats_of(schema: &Value, found: &mut BTreeSet<String>) {
+    each_schema(schema, &mut |map| {
+        let text = |name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default();
+        let format = text("format");
+        if !format.is_empty() && !is_known_format(text("type"), format) {
+            found.insert(format.to_owned());
+        }
+    });
+}
+
+/// Calls a function for a schema and all schemas in it.
+fn each_schema(schema: &Value, visit: &mut dyn FnMut(&Tree)) {
     let Some(map) = schema.as_object() else {
         return;
     };
-    let text = |name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default();
-    let format = text("format");
-    if !format.is_empty() && !is_known_format(text("type"), format) {
-        found.insert(format.to_owned());
-    }
+    visit(map);
     for (name, value) in map {
         match name.as_str() {
             "properties" | "definitions" | "dependencies" | "patternProperties" => {
                 let below = value.as_object().into_iter().flatten();
-                below.for_each(|(_, schema)| formats_of(schema, found));
+                below.for_each(|(_, schema)| each_schema(schema, visit));
             }
             "allOf" | "anyOf" | "oneOf" => {
                 let below = value.as_array().into_iter().flatten();
-                below.for_each(|schema| formats_of(schema, found));
+                below.for_each(|schema| each_schema(schema, visit));
             }
             "items" | "not" | "additionalProperties" | "additionalItems" => {
-                formats_of(value, found);
+                each_schema(value, visit);
             }
             _ => {}
         }
     }
 }
 
+/// Returns whether a schema of the definition has a default.
+fn has_defaults(definition: &Definition) -> bool {
+    let mut found = false;
+    for version in definition.versions() {
+        each_schema(&version["schema"]["openAPIV3Schema"], &mut |schema| {
+            found |= schema
+                .get("default")
+                .is_some_and(|default| !default.is_null());
+        });
+    }
+    found
+}
+
 /// The maximum number of versions. Kubernetes has no limit, but each version is served.
 const MAX_VERSIONS: usize = 500;
 
-fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
-    let count = definition.versions().count();
-    if count > MAX_VERSIONS {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let (count, max) = (number(count), number(MAX_VERSIONS));
-        errors.push(FieldError::too_many("spec.versions", count, max));
-        return;
+fn check_version(index: usize, version: &Value, errors: &mut Vec<FieldError>) {
+    let path = format!("spec.versions[{index}]");
+    let name = string(&version["name"]);
+    let problems = NameRule::Label1035.problems(&name, false).join(",");
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid(format!("{path}.name"), name, problems));
     }
-    let mut storage = 0;
+    for problem in deprecation_problems(version) {
+        let place = format!("{path}.deprecationWarning");
+        // A pointer in upstream's type, so it is shown as JSON.
+        let shown = version["deprecationWarning"].to_string();
+        errors.push(FieldError::shown(place, &shown, &problem));
+    }
+}
+
+/// Checks that versions have different names, and that one of them is stored.
+fn check_uniqueness(
+    definition: &Definition,
+    parts: &spec::Parts<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let mut seen = BTreeSet::new();
-    let mut unique = true;
-    for (index, version) in definition.versions().enumerate() {
-        let path = format!("spec.versions[{index}]");
-        let name = string(&version["name"]);
-        let problems = NameRule::Label1035.problems(&name, false).join(",");
-        if !problems.is_empty() {
-            let place = format!("{path}.name");
-            errors.push(FieldError::invalid(place, name.clone(), problems));
-        }
-        unique &= seen.insert(name);
-        if version["storage"] == Value::Bool(true) {
-            storage += 1;
-        }
-        for problem in deprecation_problems(version) {
-            let place = format!("{path}.deprecationWarning");
-            let found = version["deprecationWarning"].clone();
-            errors.push(FieldError::invalid(place, found, problem));
-        }
-        if !version["schema"]["openAPIV3Schema"].is_object() {
-            let place = format!("{path}.schema.openAPIV3Schema");
-            errors.push(FieldError::required(place, ""));
-        }
-    }
-    // Upstream hoists a schema that all versions share to `spec.validation`.
-    let with_status: Vec<bool> = definition
+    let unique = definition
         .versions()
-        .map(|version| version["subresources"]["status"].is_object())
-        .collect();
-    for (place, index, schema) in spec::common_of(definition, "schema", "validation") {
-        let status = match index {
-            Some(index) => with_status.get(index) == Some(&true),
-            None => with_status.contains(&true),
-        };
-        let schema = &schema["openAPIV3Schema"];
-        let place = format!("{place}.openAPIV3Schema");
-        if schema.is_object()
-            && let Err(wrong) = Structural::check(schema, &place, status)
-        {
-            errors.extend(wrong);
-        }
-    }
-    let versions = at(&definition.tree, &["spec", "versions"]);
+        .all(|version| seen.insert(string(&version["name"])));
+    let stored = definition
+        .versions()
+        .filter(|version| version["storage"] == Value::Bool(true))
+        .count();
+    let versions: Vec<Value> = definition.versions().cloned().collect();
+    let shown = versions_text(&versions, &parts.common());
+    let shown = shown.unwrap_or_else(|| Value::Array(versions).to_string());
     for (wrong, why) in [
         (!unique, "must contain unique version names"),
         (
-            storage != 1,
+            stored != 1,
             "must have exactly one version marked as storage version",
         ),
     ] {
         if wrong {
-            errors.push(FieldError::invalid("spec.versions", versions.clone(), why));
+            errors.push(FieldError::shown("spec.versions", &shown, why));
+        }
+    }
+    // Upstream's internal type repeats the name of the first version.
+    let first = definition.versions().next();
+    let name = first.map(|version| string(&version["name"]));
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        let problems = NameRule::Label1035.problems(&name, false).join(",");
+        if !problems.is_empty() {
+            errors.push(FieldError::invalid("spec.version", name, problems));
         }
     }
 }

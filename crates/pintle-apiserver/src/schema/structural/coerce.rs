@@ -35,17 +35,8 @@ pub(super) fn coerce(
                         return Err(FieldError::invalid(at.child(name), found.clone(), why));
                     }
                 }
-                if let (Some(metadata), Some(ty)) = (map.get_mut("metadata"), *METADATA) {
-                    let here = at.child("metadata");
-                    let sent = metadata.clone();
-                    match typed::canonicalize(metadata, ty) {
-                        Ok(found) => {
-                            unknown.extend(found.iter().map(|name| format!("{here}.{name}")));
-                        }
-                        Err(why) => {
-                            return Err(FieldError::invalid(here, sent, why.to_string()));
-                        }
-                    }
+                if let Some(found) = map.get_mut("metadata") {
+                    metadata(found, at, unknown)?;
                 }
             }
             for (name, value) in map.iter_mut() {
@@ -66,4 +57,25 @@ pub(super) fn coerce(
         _ => {}
     }
     Ok(())
+}
+
+/// Drops unknown fields of the metadata of the resource at `at`, and adds their paths to `unknown`. Fails
+/// if a field has the wrong type.
+pub(super) fn metadata(
+    metadata: &mut Value,
+    at: &Path<'_>,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    let Some(ty) = *METADATA else {
+        return Ok(());
+    };
+    let here = at.child("metadata");
+    let sent = metadata.clone();
+    match typed::canonicalize(metadata, ty) {
+        Ok(found) => {
+            unknown.extend(found.iter().map(|name| format!("{here}.{name}")));
+            Ok(())
+        }
+        Err(why) => Err(FieldError::invalid(here, sent, why.to_string())),
+    }
 }

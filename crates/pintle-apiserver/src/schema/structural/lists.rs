@@ -83,32 +83,79 @@ fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     second
 }
 
+/// The old form of a value, with the schema that tells which of its parts correspond to new ones.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Old<'a> {
+    pub(super) value: &'a Value,
+    pub(super) schema: &'a Node,
+}
+
+impl Old<'_> {
+    /// Returns the old form of a field, if the schema specifies it.
+    pub(super) fn field(self, name: &str) -> Option<Self> {
+        Some(Self {
+            value: self.value.get(name)?,
+            schema: self.schema.property(name)?,
+        })
+    }
+
+    /// Returns true if nothing changed. As upstream, items of lists of type `map` are compared by
+    /// their keys, in any order, and fields that the schema does not specify never equal old ones.
+    pub(super) fn equals(self, new: &Value) -> bool {
+        match (self.value, new) {
+            (Value::Object(old), Value::Object(new)) => {
+                let same = |(name, value): (&String, &Value)| {
+                    self.field(name).is_some_and(|old| old.equals(value))
+                };
+                old.len() == new.len() && new.iter().all(same)
+            }
+            (Value::Array(old), Value::Array(new)) if self.is_map() => {
+                let items = OldItems::of(Some(self));
+                let same = |item| items.of_item(item).is_some_and(|old| old.equals(item));
+                old.len() == new.len() && new.iter().all(same)
+            }
+            (old, new) => old == new,
+        }
+    }
+
+    fn is_map(self) -> bool {
+        self.schema.list_type.as_deref() == Some("map")
+    }
+}
+
 /// Indexes the old items by their keys, so that each new item finds its predecessor in one look-up.
 /// Empty unless the list is of type `map`, because other items have no identity.
 pub(super) struct OldItems<'a> {
     keys: &'a [String],
+    schema: Option<&'a Node>,
     items: BTreeMap<String, &'a Value>,
 }
 
 impl<'a> OldItems<'a> {
-    pub(super) fn of(old: Option<&'a Value>, schema: &'a Node) -> Self {
-        let is_map = schema.list_type.as_deref() == Some("map");
-        let old = old.and_then(Value::as_array).filter(|_| is_map);
-        let keys = schema.list_map_keys.as_slice();
+    pub(super) fn of(old: Option<Old<'a>>) -> Self {
+        let old = old.filter(|old| old.is_map());
+        let keys = old.map_or(&[][..], |old| &old.schema.list_map_keys);
         let mut items = BTreeMap::new();
-        for item in old.into_iter().flatten() {
+        let all = old.and_then(|old| old.value.as_array());
+        for item in all.into_iter().flatten() {
             // The first of several items with the same keys counts.
             items.entry(identity(item, keys)).or_insert(item);
         }
-        Self { keys, items }
+        Self {
+            keys,
+            schema: old.and_then(|old| old.schema.items.as_deref()),
+            items,
+        }
     }
 
     /// Returns the old item with the same keys.
-    pub(super) fn of_item(&self, item: &Value) -> Option<&'a Value> {
+    pub(super) fn of_item(&self, item: &Value) -> Option<Old<'a>> {
         if self.items.is_empty() {
             return None;
         }
-        self.items.get(&identity(item, self.keys)).copied()
+        let value = self.items.get(&identity(item, self.keys)).copied()?;
+        let schema = self.schema?;
+        Some(Old { value, schema })
     }
 }
 

@@ -17,6 +17,7 @@ mod defaults;
 mod embedded;
 mod fingerprint;
 mod formats;
+mod internal;
 mod lists;
 mod node;
 mod prune;
@@ -30,7 +31,7 @@ pub(crate) use self::tests::properties::any_json;
 use pintle_cel::Decls;
 use serde_json::{Value, json};
 
-pub(crate) use self::{formats::is_known_format, node::Node};
+pub(crate) use self::{formats::is_known_format, internal::versions as versions_text, node::Node};
 use super::field::{FieldError, Path, Reason};
 use crate::meta::Tree;
 
@@ -100,17 +101,17 @@ impl Structural {
             let why = "nullable cannot be true at the root";
             errors.push(FieldError::forbidden(at.child("nullable"), why));
         }
-        let structural = check::structural(map, &at);
-        let defaults = if structural.is_empty() {
+        let unreadable = check::unreadable(map);
+        let before = errors.len();
+        if unreadable.is_none() {
+            errors.extend(check::structural(map, &at));
+        }
+        if unreadable.is_none() && errors.len() == before {
             // They share the budget of one object.
-            defaults::check(&parsed.root, &at, cel::OBJECT_BUDGET)
-        } else {
-            Vec::new()
-        };
-        let is_structural = structural.is_empty() && defaults.is_empty();
-        errors.extend(structural);
-        errors.extend(defaults);
-        let keywords = check::openapi(map, &at);
+            errors.extend(defaults::check(&parsed.root, &at, cel::OBJECT_BUDGET));
+        }
+        let is_structural = unreadable.is_none() && errors.len() == before;
+        let keywords = check::openapi(map, &parsed.root, &at);
         if is_structural {
             let mut costs = cel::Costs::new(&keywords);
             let mut found = Vec::new();
@@ -120,6 +121,9 @@ impl Structural {
             errors.extend(found);
         } else {
             errors.extend(keywords);
+        }
+        if let Some(why) = unreadable.filter(|_| errors.is_empty()) {
+            errors.push(FieldError::invalid(at, "", why));
         }
         if errors.is_empty() {
             Ok(parsed)
@@ -131,9 +135,19 @@ impl Structural {
     /// Drops unspecified fields and invalid nulls. Returns the sorted paths of the unspecified
     /// fields. `apiVersion`, `kind` and `metadata` are preserved.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
-        let unknown = prune::prune(object, &self.root, true);
-        prune::prune_nulls(object, Some(&self.root));
+        let unknown = self.prune_unknown(object);
+        self.prune_nulls(object);
         unknown
+    }
+
+    /// Drops unspecified fields and returns their sorted paths.
+    pub(crate) fn prune_unknown(&self, object: &mut Value) -> Vec<String> {
+        prune::prune(object, &self.root, true)
+    }
+
+    /// Drops nulls where the schema is not nullable and has no default.
+    pub(crate) fn prune_nulls(&self, object: &mut Value) {
+        prune::prune_nulls(object, Some(&self.root));
     }
 
     /// Drops unknown metadata of embedded resources. Returns its paths, or the field of an embedded
@@ -281,6 +295,16 @@ fn changed(object: Tree, change: impl FnOnce(&mut Value)) -> Tree {
     }
 }
 
+/// Drops unknown metadata of an object, but not that of embedded resources. Returns its paths, or the
+/// error of a field that has the wrong type.
+pub(crate) fn prune_metadata(object: &mut Value) -> Result<Vec<String>, FieldError> {
+    let mut unknown = Vec::new();
+    if let Some(metadata) = object.get_mut("metadata") {
+        coerce::metadata(metadata, &Path::Root, &mut unknown)?;
+    }
+    Ok(unknown)
+}
+
 /// Returns true if these errors prevent CEL rules from being evaluated.
 pub(crate) fn blocks_rules(errors: &[FieldError]) -> bool {
     errors.iter().any(|error| {
@@ -338,7 +362,10 @@ fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Op
                    MultipleOf Required Items Properties ExternalDocs Example \
                    XPreserveUnknownFields XValidations] fields are allowed at the root of the \
                    schema if the status subresource is enabled";
-        FieldError::invalid(at, Value::Object(schema.clone()), why)
+        match internal::schema(schema) {
+            Some(shown) => FieldError::shown(at, &shown, why),
+            None => FieldError::invalid(at, Value::Object(schema.clone()), why),
+        }
     })
 }
 

@@ -10,6 +10,64 @@ use crate::{
     schema::builtin::{self, Field, FieldType, Leaf, ListType, TypeRef},
 };
 
+/// The fields of the metadata, which `kubectl explain` shows for every kind.
+const METADATA: [(&str, &str); 15] = [
+    (
+        "annotations",
+        "Annotations are values by name for tools. They cannot be queried.",
+    ),
+    (
+        "creationTimestamp",
+        "CreationTimestamp is a timestamp of when the server created the object.",
+    ),
+    (
+        "deletionGracePeriodSeconds",
+        "Seconds that a graceful deletion may take.",
+    ),
+    (
+        "deletionTimestamp",
+        "When the object will be deleted, once its deletion was requested.",
+    ),
+    (
+        "finalizers",
+        "Names of components that must act before a deleted object is removed.",
+    ),
+    (
+        "generateName",
+        "Start of a unique name that the server generates if there is no name.",
+    ),
+    (
+        "generation",
+        "Number of the desired state, set by the server. It grows with every change.",
+    ),
+    (
+        "labels",
+        "Labels are values by name that organize objects and that selectors match.",
+    ),
+    (
+        "managedFields",
+        "Which field manager set which fields, recorded by the server.",
+    ),
+    (
+        "name",
+        "Name of the object, unique among those of its kind in its namespace.",
+    ),
+    ("namespace", "Namespace that the object belongs to."),
+    (
+        "ownerReferences",
+        "Objects that this one depends on. It is deleted once all of them are gone.",
+    ),
+    (
+        "resourceVersion",
+        "Opaque version of the stored object, for watches and optimistic concurrency.",
+    ),
+    ("selfLink", "Deprecated, and no longer set by the server."),
+    (
+        "uid",
+        "Identity of the object, unique in time and space, set by the server.",
+    ),
+];
+
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Returns the schemas of every kind of a group and version, and the schemas they refer to.
@@ -67,13 +125,54 @@ pub(super) fn of_custom(resource: &Resource) -> Value {
         schema = json!({"type": "object"});
     }
     rewrite_int_or_string(&mut schema);
-    schema["properties"]["apiVersion"] = json!({"type": "string"});
-    schema["properties"]["kind"] = json!({"type": "string"});
-    schema["properties"]["metadata"] =
-        json!({"allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}]});
+    complete_embedded(&mut schema);
+    add_resource_fields(&mut schema);
     schema["x-kubernetes-group-version-kind"] =
         json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]);
+    let selectable = custom.and_then(|custom| custom.version["selectableFields"].as_array());
+    if let Some(fields) = selectable.filter(|fields| !fields.is_empty()) {
+        let path = |field: &Value| {
+            let path = field["jsonPath"].as_str().unwrap_or_default();
+            json!({"fieldPath": path.strip_prefix('.').unwrap_or(path)})
+        };
+        schema["x-kubernetes-selectable-fields"] = fields.iter().map(path).collect();
+    }
     schema
+}
+
+/// Adds the fields that every resource has: type and metadata.
+fn add_resource_fields(schema: &mut Value) {
+    schema["properties"]["apiVersion"] = json!({"type": "string",
+        "description": "APIVersion defines the group and version of the schema of this object."});
+    schema["properties"]["kind"] = json!({"type": "string",
+        "description": "Kind is the type of this object, in upper camel case."});
+    schema["properties"]["metadata"] = json!({
+        "description": "Standard object's metadata, such as its name and labels.",
+        "allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}]});
+}
+
+/// Adds the fields of a resource to the schemas of embedded resources, and requires their type.
+fn complete_embedded(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.values_mut().for_each(complete_embedded);
+    }
+    for name in ["items", "additionalProperties"] {
+        map.get_mut(name).into_iter().for_each(complete_embedded);
+    }
+    if schema["x-kubernetes-embedded-resource"] != true {
+        return;
+    }
+    add_resource_fields(schema);
+    let mut required = schema["required"].as_array().cloned().unwrap_or_default();
+    for name in ["kind", "apiVersion"] {
+        if !required.iter().any(|other| other == name) {
+            required.push(name.into());
+        }
+    }
+    schema["required"] = required.into();
 }
 
 /// Rewrites `x-kubernetes-int-or-string` fields so that every client understands them.
@@ -100,6 +199,7 @@ pub(super) fn of_type(ty: TypeRef) -> Value {
 }
 
 fn type_schema(ty: TypeRef, open: &mut BTreeSet<TypeRef>) -> Value {
+    let described = (builtin::named(OBJECT_META) == Some(ty)).then_some(&METADATA);
     let ty = ty.get();
     if let Some(leaf) = ty.leaf {
         return leaf_schema(leaf);
@@ -112,7 +212,12 @@ fn type_schema(ty: TypeRef, open: &mut BTreeSet<TypeRef>) -> Value {
         }
     }
     for field in &ty.fields {
-        properties.insert(field.name.into(), field_schema(field, open));
+        let mut schema = field_schema(field, open);
+        if let Some((_, text)) = described.and_then(|all| all.iter().find(|it| it.0 == field.name))
+        {
+            schema["description"] = (*text).into();
+        }
+        properties.insert(field.name.into(), schema);
         if field.required {
             required.push(field.name);
         }

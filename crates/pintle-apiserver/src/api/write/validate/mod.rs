@@ -29,7 +29,8 @@ pub(super) async fn object(
     let (tree, old) = (meta::tree(object), stored.map(meta::tree));
     let rule = hooks.name_rule(stored.is_some());
     let rule = rule.unwrap_or(resource.name_rule);
-    let mut errors = meta::check(tree, rule, resource.namespaced, resource.custom.is_none());
+    let core = resource.custom.is_none() && hooks.knows_plain_finalizers();
+    let mut errors = meta::check(tree, rule, resource.namespaced, core);
     if let Some(old) = old {
         errors.extend(meta::check_update(tree, old));
     }

@@ -192,3 +192,91 @@ fn top_level_schema_and_fields_apply_to_all_versions() {
         [0, 1].map(|i| format!("spec.versions[{i}].selectableFields: Invalid value: \"\": {why}"));
     assert_eq!(with(a, b, true), places);
 }
+
+/// Upstream's order, which the message of an answer shows.
+///
+/// Proves crd/validated.
+#[test]
+fn errors_are_in_the_order_of_upstream() {
+    let found = errors(|spec| {
+        spec["group"] = "".into();
+        spec["scope"] = "Sometimes".into();
+        spec["names"] = json!({});
+        spec["versions"][0]["name"] = "V1".into();
+        spec["versions"][0]["storage"] = false.into();
+        spec["versions"][0]["additionalPrinterColumns"] =
+            json!([{ "name": "a", "type": "string", "format": "binary", "jsonPath": ".a" }]);
+        spec["preserveUnknownFields"] = true.into();
+        spec["conversion"] = json!({ "strategy": "Other" });
+    });
+    let places: Vec<&str> = found
+        .iter()
+        .filter_map(|error| Some(error.split_once(": ")?.0))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "metadata.name",
+            "spec.group",
+            "spec.scope",
+            "spec.versions[0].name",
+            "spec.versions",
+            "spec.version",
+            "spec.names.plural",
+            "spec.names.singular",
+            "spec.names.kind",
+            "spec.names.listKind",
+            "spec.additionalPrinterColumns[0].format",
+            "spec.conversion.strategy",
+            "spec.conversion.strategy",
+            "status.storedVersions",
+            "spec.preserveUnknownFields",
+        ]
+    );
+    assert!(
+        found[10].ends_with("must be one of byte,date,date-time,double,float,int32,int64,password")
+    );
+    assert_eq!(
+        found[13],
+        "status.storedVersions: Invalid value: null: must have at least one stored version"
+    );
+}
+
+/// Proves crd/validated.
+#[test]
+fn every_storage_version_must_be_a_stored_one() {
+    let found = errors(|spec| {
+        let mut other = spec["versions"][0].clone();
+        other["name"] = "v2".into();
+        spec["versions"].as_array_mut().unwrap().push(other);
+    });
+    let wanted = "status.storedVersions: Invalid value: [\"v1\"]: must have the storage version v2";
+    assert_eq!(found.last().map(String::as_str), Some(wanted));
+}
+
+/// Proves crd/validated.
+#[test]
+fn defaults_need_pruning() {
+    let found = errors(|spec| {
+        spec["preserveUnknownFields"] = true.into();
+        let properties = "/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        spec.pointer_mut(properties).unwrap()["name"]["default"] = "x".into();
+    });
+    let wanted = "spec.preserveUnknownFields: Invalid value: true: must be false in order to use \
+                  defaults in the schema";
+    assert_eq!((found[0].as_str(), found.len()), (wanted, 2));
+}
+
+/// Proves crd/validated.
+#[test]
+fn path_that_does_not_start_with_a_dot_is_named() {
+    let found = errors(|spec| {
+        spec["versions"][0]["selectableFields"] = json!([{ "jsonPath": "spec.name" }]);
+    });
+    let why = "is an invalid path: expected [ or . but got: spec";
+    let place = "spec.selectableFields[0].jsonPath";
+    assert_eq!(
+        found,
+        [format!("{place}: Invalid value: \"spec.name\": {why}")]
+    );
+}

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::node::{Additional, Node};
+use super::super::{
+    internal,
+    node::{Additional, Node},
+};
 use super::Rule;
 use crate::schema::field::{FieldError, Path};
 
@@ -28,11 +31,8 @@ pub(crate) struct Costs {
 impl Costs {
     /// Starts with the errors that have been found in the schema.
     pub(crate) fn new(errors: &[FieldError]) -> Self {
-        // Errors in rules themselves do not count.
-        let fields = errors.iter().map(|error| error.field.clone());
-        let invalid = fields.filter(|field| !field.contains(".x-kubernetes-validations["));
         Self {
-            invalid: invalid.collect(),
+            invalid: errors.iter().map(|error| error.field.clone()).collect(),
             ..Self::default()
         }
     }
@@ -154,14 +154,6 @@ pub(crate) fn check(
             }
             costs.add(field.to_string(), cost);
         };
-        let path = rule.text("fieldPath");
-        if !path.is_empty() && rule.field_path.is_none() {
-            errors.push(FieldError::invalid(
-                at.child("fieldPath"),
-                path,
-                "must be a valid path",
-            ));
-        }
         match &rule.program {
             Some(Ok(program)) => {
                 let count = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
@@ -205,36 +197,7 @@ pub(crate) fn check(
 
 /// The error of an expression that does not compile. It shows the rule as Kubernetes does.
 fn broken(rule: &Rule, field: Path<'_>, why: &str) -> FieldError {
-    let text = |name: &str| json(rule.text(name));
-    let optional = |name: &str| match &rule.source[name] {
-        Value::String(text) => json(text),
-        other => other.to_string(),
-    };
-    let shown = format!(
-        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\
-         \"OptionalOldSelf\":{}}}",
-        text("rule"),
-        text("message"),
-        text("messageExpression"),
-        optional("reason"),
-        text("fieldPath"),
-        optional("optionalOldSelf"),
-    );
-    let mut error = FieldError::invalid(field, Value::Null, format!("{shown}: {why}"));
-    error.value = None;
-    error
-}
-
-/// Encodes a string as Go's JSON encoder does, which escapes what HTML would interpret.
-fn json(text: &str) -> String {
-    let plain = Value::from(text).to_string();
-    let plain = plain
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026");
-    plain
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029")
+    FieldError::shown(field, &internal::rule(&rule.source), why)
 }
 
 fn exceeded(what: &str, cost: u64, limit: u64) -> String {

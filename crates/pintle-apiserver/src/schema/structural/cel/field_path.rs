@@ -26,7 +26,9 @@ pub(crate) fn normalize<'s>(path: &str, schema: &'s Node) -> Result<(String, &'s
                 .strip_prefix(']')
                 .ok_or("unexpected end of JSON path")?;
         } else {
-            return Err(format!("expected [ or . but got: {rest}"));
+            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
+            let found = rest.get(..end).unwrap_or(rest);
+            return Err(format!("expected [ or . but got: {found}"));
         }
         if !here.properties.is_empty() {
             here = here

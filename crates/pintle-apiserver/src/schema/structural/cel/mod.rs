@@ -10,7 +10,7 @@ mod field_path;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{cell::OnceCell, sync::Arc};
 
 use pintle_cel::{Decl, Decls, Env, EvalError, Program, Type, Value as Cel};
 use serde_json::{Map, Value};
@@ -19,7 +19,11 @@ pub(super) use self::{
     estimate::{Costs, Place, check},
     field_path::normalize,
 };
-use super::{Findings, lists::OldItems, node::Node};
+use super::{
+    Findings,
+    lists::{Old, OldItems},
+    node::Node,
+};
 use crate::schema::field::{FieldError, Path, Reason};
 
 /// The maximum cost of one evaluation of a rule.
@@ -164,38 +168,65 @@ impl Rule {
     }
 }
 
-/// The old and new form of a value, if both are known. Errors in values that did not change are
-/// tolerated; where a value has no old form of its own, the nearest one above it decides.
-#[derive(Clone, Copy, Default)]
-struct Correlation<'a> {
-    current: Option<(&'a Value, &'a Value)>,
-    parent: Option<(&'a Value, &'a Value)>,
+/// The old and new form of a value. They are compared at most once, when a rule is violated.
+struct Pair<'a> {
+    old: Old<'a>,
+    new: &'a Value,
+    equal: OnceCell<bool>,
 }
 
-impl<'a> Correlation<'a> {
-    fn tolerates(&self) -> bool {
-        self.current
-            .or(self.parent)
-            .is_some_and(|(old, new)| old == new)
-    }
-
-    fn below(self, old: Option<&'a Value>, new: &'a Value) -> Self {
-        match self.current {
-            None => self,
-            Some(_) => Self {
-                current: old.map(|old| (old, new)),
-                parent: self.current,
-            },
+impl<'a> Pair<'a> {
+    fn of(old: Old<'a>, new: &'a Value) -> Self {
+        Self {
+            old,
+            new,
+            equal: OnceCell::new(),
         }
     }
 
-    fn field(self, name: &str, new: &'a Value) -> Self {
+    fn is_unchanged(&self) -> bool {
+        *self.equal.get_or_init(|| self.old.equals(self.new))
+    }
+}
+
+/// Decides whether errors in a value are tolerated because it did not change. Where a value has no old
+/// form of its own, the nearest one above it decides.
+#[derive(Clone, Copy, Default)]
+struct Correlation<'p, 'a> {
+    current: Option<&'p Pair<'a>>,
+    parent: Option<&'p Pair<'a>>,
+}
+
+impl<'p, 'a> Correlation<'p, 'a> {
+    fn tolerates(&self) -> bool {
+        self.current.or(self.parent).is_some_and(Pair::is_unchanged)
+    }
+
+    /// Returns the old form of a field, and whether errors in the field can be tolerated.
+    fn field(&self, name: &str) -> (Option<Old<'a>>, bool) {
         // The type of an object is the same in both forms, so an unchanged type is no reason to
         // tolerate an error.
         if self.parent.is_none() && matches!(name, "apiVersion" | "kind") {
-            return Self::default();
+            return (None, false);
         }
-        self.below(self.current.and_then(|(old, _)| old.get(name)), new)
+        (self.current.and_then(|pair| pair.old.field(name)), true)
+    }
+
+    /// Returns the correlation of a value below this one.
+    fn below<'q>(&self, pair: Option<&'q Pair<'a>>) -> Correlation<'q, 'a>
+    where
+        'p: 'q,
+    {
+        match self.current {
+            None => Correlation {
+                current: None,
+                parent: self.parent,
+            },
+            Some(current) => Correlation {
+                current: pair,
+                parent: Some(current),
+            },
+        }
     }
 }
 
@@ -222,8 +253,9 @@ pub(super) fn validate_within(
         left: *left,
         found: Findings::default(),
     };
+    let pair = old.map(|old| Pair::of(Old { value: old, schema }, value));
     let correlation = Correlation {
-        current: old.map(|old| (old, value)),
+        current: pair.as_ref(),
         parent: None,
     };
     // Running out of budget is reported where it happens, and ends the walk.
@@ -241,13 +273,13 @@ struct Evaluation {
 }
 
 impl Evaluation {
-    fn walk(
+    fn walk<'a>(
         &mut self,
-        value: &Value,
-        old: Option<&Value>,
-        schema: &Node,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        schema: &'a Node,
         at: &Path<'_>,
-        correlation: Correlation<'_>,
+        correlation: Correlation<'_, 'a>,
     ) -> Result<(), Exhausted> {
         if value.is_null() || !schema.has_rules {
             return Ok(());
@@ -260,7 +292,13 @@ impl Evaluation {
                 let old = old.and_then(Value::as_object);
                 for (name, value) in map {
                     let before = old.and_then(|old| old.get(name));
-                    let correlation = correlation.field(name, value);
+                    let (known, tolerable) = correlation.field(name);
+                    let pair = known.map(|known| Pair::of(known, value));
+                    let correlation = if tolerable {
+                        correlation.below(pair.as_ref())
+                    } else {
+                        Correlation::default()
+                    };
                     if let Some(below) = schema.properties.get(name) {
                         self.walk(value, before, below, &at.child(name), correlation)?;
                     } else if let Some(below) = schema.additional_schema() {
@@ -272,10 +310,13 @@ impl Evaluation {
                 let Some(below) = schema.items.as_deref() else {
                     return Ok(());
                 };
-                let before = OldItems::of(old, schema);
+                let before = OldItems::of(old.map(|value| Old { value, schema }));
                 for (i, item) in items.iter().enumerate() {
-                    let old = before.of_item(item);
-                    self.walk(item, old, below, &at.index(i), correlation.below(old, item))?;
+                    let known = before.of_item(item);
+                    let pair = known.map(|known| Pair::of(known, item));
+                    let correlation = correlation.below(pair.as_ref());
+                    let old = known.map(|known| known.value);
+                    self.walk(item, old, below, &at.index(i), correlation)?;
                 }
             }
             _ => {}
@@ -290,7 +331,7 @@ impl Evaluation {
         old: Option<&Value>,
         schema: &Node,
         at: &Path<'_>,
-        correlation: Correlation<'_>,
+        correlation: Correlation<'_, '_>,
     ) -> Result<(), Exhausted> {
         let Some(decl) = &rules.decl else {
             return Ok(());

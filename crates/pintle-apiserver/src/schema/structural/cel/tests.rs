@@ -312,3 +312,18 @@ fn transition_rules_are_refused_below_maps_of_unknown_type() {
         "{errors:?}"
     );
 }
+
+/// Proves crd/rules.
+#[test]
+fn rules_are_not_compiled_beside_other_errors() {
+    let properties = json!({ "n": { "type": "integer" } });
+    let rule = json!({ "rule": "self.nope", "messageExpression": "  " });
+    let errors = check(&spec_rule(&properties, &rule));
+    assert_eq!(
+        errors,
+        [
+            "s.properties[spec].x-kubernetes-validations[0].messageExpression: Required value: \
+             messageExpression must be non-empty if specified"
+        ]
+    );
+}

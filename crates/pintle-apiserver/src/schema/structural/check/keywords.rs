@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Schema, clauses, flag, list, map, present, properties, text};
 use crate::schema::field::{FieldError, Path};
-use crate::schema::structural::prune::META_FIELDS;
+use crate::schema::structural::{Node, cel, internal, prune::META_FIELDS};
 
 /// Inherited from the schemas above.
 #[derive(Clone, Copy)]
@@ -14,14 +14,25 @@ struct Context<'a> {
     /// Why defaults are forbidden here, if they are.
     no_defaults: Option<&'a str>,
     inside_metadata: bool,
+    /// The parsed form of the schema, outside of clauses.
+    node: Option<&'a Node>,
+}
+
+impl<'a> Context<'a> {
+    /// The context of a schema below.
+    fn of(self, below: impl FnOnce(&'a Node) -> Option<&'a Node>) -> Self {
+        let node = self.node.and_then(below);
+        Self { node, ..self }
+    }
 }
 
 /// Checks the use of keywords.
-pub(in super::super) fn openapi(schema: &Schema, at: &Path<'_>) -> Vec<FieldError> {
+pub(in super::super) fn openapi(schema: &Schema, node: &Node, at: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let context = Context {
         no_defaults: None,
         inside_metadata: false,
+        node: Some(node),
     };
     keywords(schema, true, context, at, &mut errors);
     errors
@@ -48,7 +59,7 @@ fn keywords(
             errors.push(FieldError::forbidden(here, why));
         }
         if let Some(below) = additional.as_object() {
-            let mut context = context;
+            let mut context = context.of(Node::additional_schema);
             if context.inside_metadata {
                 let why = "inside additionalProperties applying to object metadata";
                 context.no_defaults = Some(why);
@@ -58,7 +69,7 @@ fn keywords(
     }
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
     for (name, property) in properties(schema) {
-        let mut context = context;
+        let mut context = context.of(|node| node.properties.get(name));
         let why = format!("in top-level {name}");
         if (root || embedded) && META_FIELDS.contains(&name.as_str()) {
             context.inside_metadata = true;
@@ -75,19 +86,21 @@ fn keywords(
         );
     }
     if let Some(not) = map(schema, "not") {
-        keywords(not, false, context, &at.child("not"), errors);
+        keywords(not, false, context.of(|_| None), &at.child("not"), errors);
     }
     for name in ["allOf", "oneOf", "anyOf"] {
         for (i, clause) in clauses(schema, name) {
-            keywords(clause, false, context, &at.child(name).index(i), errors);
+            let at = at.child(name);
+            keywords(clause, false, context.of(|_| None), &at.index(i), errors);
         }
     }
     if let Some(items) = map(schema, "items") {
+        let context = context.of(|node| node.items.as_deref());
         keywords(items, false, context, &at.child("items"), errors);
     }
     extensions(schema, at, errors);
     map_list(schema, at, errors);
-    rules(schema, at, errors);
+    rules(schema, context.node, at, errors);
 }
 
 /// Rejects unsupported keywords.
@@ -224,10 +237,16 @@ fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(keys_at, why));
         }
         match items {
-            None => {
-                let why = "must have a schema if x-kubernetes-list-type is map";
-                errors.push(FieldError::required(items_at, why));
-            }
+            None => errors.push(
+                if let Some(several @ Value::Array(_)) = schema.get("items") {
+                    let why = "must only have a single schema if x-kubernetes-list-type is map";
+                    let shown = internal::items(several).unwrap_or_else(|| several.to_string());
+                    FieldError::shown(items_at, &shown, why)
+                } else {
+                    let why = "must have a schema if x-kubernetes-list-type is map";
+                    FieldError::required(items_at, why)
+                },
+            ),
             Some(items) if text(items, "type") != "object" => {
                 let why = "must be object if parent array's x-kubernetes-list-type is map";
                 let found = text(items, "type");
@@ -306,7 +325,7 @@ fn map_keys(
 }
 
 /// Checks the form of CEL rules; compiling them comes later.
-fn rules(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn rules(schema: &Schema, node: Option<&Node>, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let reasons = [
         "FieldValueDuplicate",
         "FieldValueForbidden",
@@ -350,18 +369,15 @@ fn rules(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
         let field = text(rule, "fieldPath");
         let here = at.child("fieldPath");
         if !field.is_empty() && field.trim().is_empty() {
-            errors.push(FieldError::invalid(
-                here,
-                field,
-                "must be non-empty if specified",
-            ));
+            let why = "must be non-empty if specified";
+            errors.push(FieldError::invalid(here, field, why));
         }
         if broken(field) {
-            errors.push(FieldError::invalid(
-                here,
-                field,
-                "must not contain line breaks",
-            ));
+            let why = "must not contain line breaks";
+            errors.push(FieldError::invalid(here, field, why));
+        }
+        if !field.is_empty() && node.is_some_and(|node| cel::normalize(field, node).is_err()) {
+            errors.push(FieldError::invalid(here, field, "must be a valid path"));
         }
     }
 }

@@ -56,6 +56,58 @@ fn clauses<'a>(schema: &'a Schema, name: &str) -> impl Iterator<Item = (usize, &
     all.filter_map(|(i, schema)| Some((i, schema.as_object()?)))
 }
 
+/// Returns why a schema cannot be read as a structural one. Upstream then skips what needs one, and
+/// reports this only if it finds nothing else.
+pub(super) fn unreadable(schema: &Schema) -> Option<&'static str> {
+    let is_set = |name: &str| match schema.get(name) {
+        None | Some(Value::Null) => false,
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Object(all)) if name != "additionalItems" => !all.is_empty(),
+        Some(_) => true,
+    };
+    for (name, why) in [
+        ("id", "OpenAPIV3Schema 'id' is not supported"),
+        ("$schema", "OpenAPIV3Schema 'schema' is not supported"),
+        ("$ref", "OpenAPIV3Schema '$ref' is not supported"),
+        (
+            "patternProperties",
+            "OpenAPIV3Schema 'patternProperties' is not supported",
+        ),
+        (
+            "dependencies",
+            "OpenAPIV3Schema 'dependencies' is not supported",
+        ),
+        (
+            "additionalItems",
+            "OpenAPIV3Schema 'additionalItems' is not supported",
+        ),
+        (
+            "definitions",
+            "OpenAPIV3Schema 'definitions' is not supported",
+        ),
+    ] {
+        if is_set(name) {
+            return Some(why);
+        }
+    }
+    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(false)) {
+        return Some(
+            "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined",
+        );
+    }
+    if !list(schema, "items").is_empty() {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array");
+    }
+    let clauses = ["allOf", "anyOf", "oneOf"].into_iter();
+    let clauses = clauses.flat_map(|name| self::clauses(schema, name).map(|(_, clause)| clause));
+    let single = ["not", "items", "additionalProperties"].into_iter();
+    let single = single.filter_map(|name| map(schema, name));
+    let mut below = clauses
+        .chain(single)
+        .chain(properties(schema).map(|(_, schema)| schema));
+    below.find_map(unreadable)
+}
+
 /// Checks the structural rules. Errors are sorted by their text.
 pub(super) fn structural(schema: &Schema, at: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();

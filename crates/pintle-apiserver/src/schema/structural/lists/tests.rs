@@ -7,6 +7,7 @@ fn map_of(keys: &[&str]) -> Node {
     Node {
         list_type: Some("map".to_owned()),
         list_map_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        items: Some(Box::default()),
         ..Node::default()
     }
 }
@@ -17,9 +18,12 @@ fn map_items_are_identified_once() {
     let list: Vec<Value> = (0..5_000).map(|i| json!({ "name": i })).collect();
     let (old, schema) = (Value::Array(list.clone()), map_of(&["name"]));
     IDENTIFIED.set(0);
-    let items = OldItems::of(Some(&old), &schema);
+    let items = OldItems::of(Some(Old {
+        value: &old,
+        schema: &schema,
+    }));
     for item in list.iter().rev() {
-        assert_eq!(items.of_item(item), Some(item));
+        assert_eq!(items.of_item(item).map(|old| old.value), Some(item));
     }
     assert_eq!(IDENTIFIED.get(), 2 * list.len());
 }
@@ -34,10 +38,11 @@ proptest! {
     ) {
         let schema = map_of(&keys);
         let list = Value::Array(old.clone());
-        let index = OldItems::of(Some(&list), &schema);
+        let index = OldItems::of(Some(Old { value: &list, schema: &schema }));
         for item in &new {
             let same = |before: &&Value| keys.iter().all(|key| before.get(key) == item.get(key));
-            prop_assert_eq!(index.of_item(item), old.iter().find(same));
+            let found = index.of_item(item).map(|old| old.value);
+            prop_assert_eq!(found, old.iter().find(same));
         }
     }
 }

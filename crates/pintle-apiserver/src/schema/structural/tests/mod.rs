@@ -2,6 +2,7 @@
 
 mod patterns;
 pub(crate) mod properties;
+mod readable;
 mod rules;
 
 use serde_json::{Value, json};

@@ -3,10 +3,12 @@
 //! The walk collects violations and counts what matched: if all alternatives of an `anyOf` or
 //! `oneOf` fail, the one that matched most is reported.
 
+mod clauses;
+
 use serde_json::{Number, Value};
 
 use super::formats;
-use super::lists::OldItems;
+use super::lists::{Old, OldItems};
 use super::node::{Additional, Node};
 use crate::schema::field::{FieldError, Path, float, quote};
 
@@ -92,6 +94,7 @@ pub(super) fn validate(
     schema: &Node,
     at: &Path<'_>,
 ) -> Vec<FieldError> {
+    let old = old.map(|value| Old { value, schema });
     let outcome = ratchet(value, old, schema, "");
     let mut seen = std::collections::BTreeSet::new();
     let distinct = outcome
@@ -123,22 +126,22 @@ impl Violation {
     }
 }
 
-fn ratchet(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+fn ratchet(value: &Value, old: Option<Old<'_>>, schema: &Node, path: &str) -> Outcome {
     let mut outcome = check(value, old, schema, path);
-    if !outcome.is_valid() && old == Some(value) {
+    if !outcome.is_valid() && old.is_some_and(|old| old.equals(value)) {
         outcome.violations.clear();
     }
     outcome
 }
 
-fn check(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+fn check(value: &Value, old: Option<Old<'_>>, schema: &Node, path: &str) -> Outcome {
     let mut outcome = Outcome::default();
     check_type(value, schema, path, &mut outcome);
     if value.is_null() {
         check_enum(value, schema, path, &mut outcome);
         return outcome;
     }
-    outcome.merge(check_clauses(value, old, schema, path));
+    outcome.merge(clauses::check_all(value, old, schema, path));
     match value {
         Value::String(text) => {
             check_text(text, schema, path, &mut outcome);
@@ -407,10 +410,10 @@ fn out_of_range(number: &Number, schema: &Node, path: &str) -> Option<String> {
     (!fits).then(|| format!("Checked value must be of type {kind} in {path}"))
 }
 
-fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+fn check_items(items: &[Value], old: Option<Old<'_>>, schema: &Node, path: &str) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(below) = schema.items.as_deref() {
-        let old = OldItems::of(old, schema);
+        let old = OldItems::of(old);
         for (i, item) in items.iter().enumerate() {
             let path = format!("{path}[{i}]");
             outcome.merge(match old.of_item(item) {
@@ -434,7 +437,7 @@ fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) 
 
 fn check_fields(
     map: &serde_json::Map<String, Value>,
-    old: Option<&Value>,
+    old: Option<Old<'_>>,
     schema: &Node,
     path: &str,
 ) -> Outcome {
@@ -463,7 +466,7 @@ fn check_fields(
         };
         // The object's own type is not subject to ratcheting.
         let type_meta = path.is_empty() && (name == "kind" || name == "apiVersion");
-        let before = old.and_then(|old| old.get(name)).filter(|_| !type_meta);
+        let before = old.and_then(|old| old.field(name)).filter(|_| !type_meta);
         outcome.merge(match before {
             Some(before) => ratchet(value, Some(before), below, &at),
             None => check(value, None, below, &at),
@@ -477,94 +480,4 @@ fn check_fields(
         }
     }
     outcome
-}
-
-fn check_clauses(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
-    let named = quote(path);
-    if !schema.any_of.is_empty() {
-        let mut best: Option<Outcome> = None;
-        let mut valid = false;
-        for clause in &schema.any_of {
-            let result = check(value, old, clause, path);
-            valid = result.is_valid();
-            if valid {
-                best = Some(result);
-                break;
-            }
-            if best
-                .as_ref()
-                .is_none_or(|best| result.matched > best.matched)
-            {
-                best = Some(result);
-            }
-        }
-        if !valid {
-            let message = format!("{named} must validate at least one schema (anyOf)");
-            outcome.fail(path, ViolationKind::Whole, message);
-        }
-        outcome.merge(best.unwrap_or_default());
-    }
-    if !schema.one_of.is_empty() {
-        check_one_of(value, old, schema, path, &mut outcome);
-    }
-    if !schema.all_of.is_empty() {
-        let mut valid = 0;
-        for clause in &schema.all_of {
-            let result = check(value, old, clause, path);
-            valid += usize::from(result.is_valid());
-            outcome.merge(result);
-        }
-        if valid != schema.all_of.len() {
-            let none = if valid == 0 { ". None validated" } else { "" };
-            let message = format!("{named} must validate all the schemas (allOf){none}");
-            outcome.fail(path, ViolationKind::Whole, message);
-        }
-    }
-    if let Some(clause) = &schema.not
-        && check(value, old, clause, path).is_valid()
-    {
-        let message = format!("{named} must not validate the schema (not)");
-        outcome.fail(path, ViolationKind::Whole, message);
-    }
-    outcome.matched += 1;
-    outcome
-}
-
-fn check_one_of(
-    value: &Value,
-    old: Option<&Value>,
-    schema: &Node,
-    path: &str,
-    outcome: &mut Outcome,
-) {
-    let mut valid = 0;
-    let mut first: Option<Outcome> = None;
-    let mut best: Option<Outcome> = None;
-    for clause in &schema.one_of {
-        let result = check(value, old, clause, path);
-        if result.is_valid() {
-            valid += 1;
-            best = None;
-            first.get_or_insert(result);
-        } else if valid == 0
-            && best
-                .as_ref()
-                .is_none_or(|best| result.matched > best.matched)
-        {
-            best = Some(result);
-        }
-    }
-    if valid == 1 {
-        outcome.merge(first.unwrap_or_default());
-        return;
-    }
-    let found = match valid {
-        0 => "Found none valid".to_owned(),
-        n => format!("Found {n} valid alternatives"),
-    };
-    let named = quote(path);
-    let message = format!("{named} must validate one and only one schema (oneOf). {found}");
-    outcome.fail(path, ViolationKind::Whole, message);
-    outcome.merge(best.unwrap_or_default());
 }
