@@ -13,25 +13,20 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::support::{
     Kubectl,
+    faulty::{FaultyLoops, builder, run},
     gateway::{Fault, Gateway},
-    image, is_ready, revision, start_of_time, virtual_server, wait_for,
+    image, is_ready, revision, virtual_server, wait_for,
 };
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Pod, ReplicationController, Service},
 };
-use pintle_apiserver::ApiServer;
-use pintle_cluster::{Builder, Cluster, Loops};
+use pintle_cluster::{Builder, Loops};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time())
-        .seed(11)
-        .loops(Loops::DEPLOYMENT | Loops::REPLICA_SET | Loops::PODS | Loops::NODES)
+fn loops(builder: Builder) -> Builder {
+    builder.loops(Loops::DEPLOYMENT | Loops::REPLICA_SET | Loops::PODS | Loops::NODES)
 }
 
 /// The result of a rollout: set sizes by revision, and Pods by image.
@@ -67,41 +62,18 @@ async fn end_state(kubectl: &Kubectl) -> EndState {
 
 /// Rolls out a new image, with or without a fault at one write. Returns the result and the writes.
 async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     kubectl.rollout("web").await;
     sleep(Duration::from_secs(5)).await;
 
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     kubectl.set_image("web", "nginx:2").await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted).start().await;
-    }
+    loops.recover().await;
     kubectl.rollout("web").await;
     let end = end_state(&kubectl).await;
-    let writes = gateway.traffic().writes;
-    cluster.stop().await;
+    let writes = loops.stop().await;
     (end, writes)
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime per run, so that no task outlives it.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 /// Returns the result and the writes of a rollout without faults.
@@ -148,7 +120,8 @@ fn idle_cluster_writes_nothing_for_a_day() {
         let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
         let gateway = Gateway::new(&server, None);
-        let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;
+        let all = builder(&server, &gateway, Instant::now()).loops(Loops::ALL);
+        let cluster = all.start().await;
         kubectl.create_deployment("web", "nginx:1", 3).await;
         kubectl.rollout("web").await;
         kubectl.set_image("web", "nginx:2").await;
@@ -182,7 +155,8 @@ fn idle_cluster_writes_nothing_for_a_day() {
 
         // Without nodes, whose leases would add 8640 writes.
         let others = Loops::ALL.without(Loops::NODES);
-        let cluster = loops(&server, &gateway).loops(others).start().await;
+        let others = builder(&server, &gateway, Instant::now()).loops(others);
+        let cluster = others.start().await;
         sleep(Duration::from_secs(24 * 3600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
         assert_eq!(gateway.traffic().events, 0);
@@ -197,7 +171,8 @@ fn each_kind_is_listed_and_watched_at_most_once() {
         let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
         let gateway = Gateway::new(&server, None);
-        let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;
+        let all = builder(&server, &gateway, Instant::now()).loops(Loops::ALL);
+        let cluster = all.start().await;
         kubectl.create_deployment("web", "nginx:1", 3).await;
         kubectl.rollout("web").await;
         let traffic = gateway.traffic();

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::support::{
     Kubectl,
-    gateway::{Fault, Gateway},
-    start, start_of_time, virtual_cluster, virtual_server,
+    faulty::{FaultyLoops, faults_at, run},
+    gateway::Fault,
+    start, start_of_time, virtual_cluster,
 };
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{Event, Pod},
 };
 use kube::ResourceExt;
-use pintle_cluster::{Behavior, Builder, Cluster, Loops};
+use pintle_cluster::{Behavior, Builder, Loops};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -186,54 +187,26 @@ async fn finished_job_is_deleted_after_its_ttl() {
     cluster.stop().await;
 }
 
-fn loops(server: &pintle_apiserver::ApiServer, gateway: &Gateway, began: Instant) -> Builder {
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time() + began.elapsed())
-        .seed(11)
-        .loops(Loops::CRON_JOB | Loops::JOB | Loops::PODS | Loops::NODES)
+fn loops(builder: Builder) -> Builder {
+    builder.loops(Loops::CRON_JOB | Loops::JOB | Loops::PODS | Loops::NODES)
 }
 
 /// Runs a CronJob for eleven minutes, with or without a fault at one write of its loop or of
 /// the loops that run its Jobs. Returns the Jobs, the status, and the writes.
 async fn play(fault: Option<Fault>) -> ((Vec<i64>, bool, Option<i64>), Vec<String>) {
     let began = Instant::now();
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway, began).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     sleep(Duration::from_secs(5)).await;
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     let spec = json!({ "concurrencyPolicy": "Replace", "successfulJobsHistoryLimit": 1 });
     kubectl.create::<CronJob>(cron_job(None, &spec)).await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted, began).start().await;
-    }
+    loops.recover().await;
     sleep_until(began + Duration::from_secs(11 * 60)).await;
     let status = kubectl.get::<CronJob>("tick").await.status.unwrap();
     let last = status.last_schedule_time.map(|it| it.0.as_second());
-    let writes = gateway.traffic().writes;
     let jobs = minutes(&kubectl).await;
-    cluster.stop().await;
+    let writes = loops.stop().await;
     ((jobs, status.active.is_none(), last), writes)
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime per run, so that no task outlives it.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 /// Proves cluster/crash-safe.
@@ -242,18 +215,11 @@ fn cron_job_survives_a_fault_at_any_write() {
     let (reference, writes) = run(play(None));
     assert_eq!(reference.0, [10]);
     assert!(writes.len() > 10, "{writes:#?}");
-    let faults = |at| {
-        [
-            Fault::CrashAfter(at),
-            Fault::LoseResponse(at),
-            Fault::Fail(at),
-        ]
-    };
     let of_cron_jobs = |at: &usize| {
         let write = &writes[*at];
         write.contains("/cronjobs/") || write.ends_with("/jobs") || write.starts_with("DELETE")
     };
-    for fault in (0..writes.len()).filter(of_cron_jobs).flat_map(faults) {
+    for fault in (0..writes.len()).filter(of_cron_jobs).flat_map(faults_at) {
         let (end, _) = run(play(Some(fault)));
         assert_eq!(end, reference, "{fault:?} of {writes:#?}");
     }

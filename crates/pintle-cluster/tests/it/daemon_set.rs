@@ -7,8 +7,9 @@ use std::{
 
 use crate::support::{
     Kubectl,
-    gateway::{Fault, Gateway},
-    image, is_ready, start, start_of_time, virtual_cluster, virtual_server, wait_for,
+    faulty::{FaultyLoops, faults_at, run},
+    gateway::Fault,
+    image, is_ready, start, virtual_cluster, wait_for,
 };
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet},
@@ -347,12 +348,8 @@ async fn orphaned_pods_are_adopted() {
     cluster.stop().await;
 }
 
-fn loops(server: &pintle_apiserver::ApiServer, gateway: &Gateway) -> Builder {
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time())
-        .seed(11)
+fn loops(builder: Builder) -> Builder {
+    builder
         .nodes(2)
         .loops(Loops::DAEMON_SET | Loops::PODS | Loops::NODES)
 }
@@ -360,28 +357,16 @@ fn loops(server: &pintle_apiserver::ApiServer, gateway: &Gateway) -> Builder {
 /// Rolls out a new image, with or without a fault at one write. Returns the images by node, the
 /// numbers of the revisions, and the writes.
 async fn update(fault: Option<Fault>) -> (BTreeMap<String, String>, Vec<i64>, Vec<String>) {
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     kubectl.create::<DaemonSet>(daemon_set(&json!({}))).await;
     settled(&kubectl).await;
     sleep(Duration::from_secs(5)).await;
 
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     kubectl
         .patch::<DaemonSet>("agent", new_image("agent:2"))
         .await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted).start().await;
-    }
+    loops.recover().await;
     settled(&kubectl).await;
     wait_for("terminating Pods to be gone", async || {
         (kubectl.list::<Pod>().await.len() == 2).then_some(())
@@ -395,18 +380,8 @@ async fn update(fault: Option<Fault>) -> (BTreeMap<String, String>, Vec<i64>, Ve
         .map(|it| it.revision)
         .collect();
     revisions.sort_unstable();
-    let writes = gateway.traffic().writes;
-    cluster.stop().await;
+    let writes = loops.stop().await;
     (images, revisions, writes)
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 /// Proves cluster/crash-safe.
@@ -417,14 +392,7 @@ fn faults_at_any_write_of_an_update_change_nothing() {
     assert!(images.values().all(|it| it == "agent:2"), "{images:?}");
     assert_eq!(revisions, [1, 2]);
     assert!(writes.len() > 8, "{writes:#?}");
-    let faults = |at| {
-        [
-            Fault::CrashAfter(at),
-            Fault::LoseResponse(at),
-            Fault::Fail(at),
-        ]
-    };
-    for fault in (0..writes.len()).flat_map(faults) {
+    for fault in (0..writes.len()).flat_map(faults_at) {
         let (found, numbers, _) = run(update(Some(fault)));
         assert_eq!(
             (&found, &numbers),

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::support::{
     Kubectl,
-    gateway::{Fault, Gateway},
-    start, start_of_time, until_gone, virtual_cluster, virtual_server, wait_for,
+    faulty::{FaultyLoops, run},
+    gateway::Fault,
+    start, until_gone, virtual_cluster, wait_for,
 };
 use k8s_openapi::api::{
     batch::v1::{Job, JobCondition, JobStatus},
@@ -15,7 +16,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, PropagationPolicy},
 };
-use pintle_cluster::{Behavior, Builder, Cluster, Loops};
+use pintle_cluster::{Behavior, Builder, Loops};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -355,13 +356,8 @@ async fn deleted_job_releases_its_pods() {
     }
 }
 
-fn loops(server: &pintle_apiserver::ApiServer, gateway: &Gateway) -> Builder {
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time())
-        .seed(11)
-        .loops(Loops::JOB | Loops::PODS | Loops::NODES)
+fn loops(builder: Builder) -> Builder {
+    builder.loops(Loops::JOB | Loops::PODS | Loops::NODES)
 }
 
 /// The counters and the number of Pods by phase at the end of a Job.
@@ -374,29 +370,20 @@ type End = (
 
 /// Runs an indexed Job with a failing index, with or without a fault at one write.
 async fn play(fault: Option<Fault>) -> (End, Vec<String>) {
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     sleep(Duration::from_secs(5)).await;
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     let failing = "batch.kubernetes.io/job-completion-index=1";
-    cluster.pods().matching(failing).exit(1).unwrap();
+    let pods = loops.cluster().pods();
+    pods.matching(failing).exit(1).unwrap();
     let spec = json!({
         "completions": 2, "parallelism": 2, "completionMode": "Indexed",
         "backoffLimitPerIndex": 1,
     });
     kubectl.create::<Job>(job(None, &spec)).await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted).start().await;
-        cluster.pods().matching(failing).exit(1).unwrap();
+    if loops.recover().await {
+        let pods = loops.cluster().pods();
+        pods.matching(failing).exit(1).unwrap();
     }
     let (condition, status) = end(&kubectl).await;
     assert_eq!(reason(&condition), ("Failed", "FailedIndexes"));
@@ -413,19 +400,8 @@ async fn play(fault: Option<Fault>) -> (End, Vec<String>) {
         status.completed_indexes,
         phases,
     );
-    let writes = gateway.traffic().writes;
-    cluster.stop().await;
+    let writes = loops.stop().await;
     (counters, writes)
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime per run, so that no task outlives it.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 fn undisturbed() -> (End, Vec<String>) {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::support::{
     Kubectl,
-    gateway::{Fault, Gateway},
-    start_of_time, virtual_server, wait_for,
+    faulty::{FaultyLoops, faults_at, run},
+    gateway::Fault,
+    wait_for,
 };
 use k8s_openapi::api::{
     core::v1::{
@@ -15,20 +16,14 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use kube::{Api, api::ListParams};
-use pintle_apiserver::ApiServer;
-use pintle_cluster::{Builder, Cluster, Loops};
+use pintle_cluster::{Builder, Loops};
 use serde_json::json;
 use tokio::time::sleep;
 
-fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
+fn loops(builder: Builder) -> Builder {
     let storage = Loops::VOLUMES | Loops::PROVISIONER;
     let pods = Loops::PODS | Loops::NODES | Loops::REPLICATION_CONTROLLER;
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time())
-        .seed(11)
-        .loops(storage | pods | Loops::ENDPOINTS)
+    builder.loops(storage | pods | Loops::ENDPOINTS)
 }
 
 /// The final state: the phases of the claim and of each volume, the endpoints of each slice, and
@@ -60,15 +55,9 @@ async fn end_state(kubectl: &Kubectl) -> Option<EndState> {
 /// Creates a claim, a Service and its Pods, with or without a fault at one write of the loops.
 /// Returns the writes.
 async fn create(fault: Option<Fault>) -> Vec<String> {
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     sleep(Duration::from_secs(5)).await;
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     let resources = json!({ "requests": { "storage": "1Gi" } });
     let claim = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
     let claim = json!({ "metadata": { "name": "data" }, "spec": claim });
@@ -82,31 +71,13 @@ async fn create(fault: Option<Fault>) -> Vec<String> {
     let controller = json!({ "replicas": 2, "template": template });
     let controller = json!({ "metadata": { "name": "web" }, "spec": controller });
     kubectl.create::<ReplicationController>(controller).await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted).start().await;
-    }
+    loops.recover().await;
     let expected = ("Bound".to_owned(), vec!["Bound".to_owned()], vec![2], 2);
     wait_for(&format!("the end state after {fault:?}"), async || {
         (end_state(&kubectl).await? == expected).then_some(())
     })
     .await;
-    let writes = gateway.traffic().writes;
-    cluster.stop().await;
-    writes
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime per run, so that no task outlives it.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
+    loops.stop().await
 }
 
 /// Proves cluster/crash-safe.
@@ -114,13 +85,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 fn endpoints_and_claims_survive_a_fault_at_any_write() {
     let writes = run(create(None));
     assert!(writes.len() > 15, "{writes:#?}");
-    for at in 0..writes.len() {
-        for fault in [
-            Fault::CrashAfter(at),
-            Fault::LoseResponse(at),
-            Fault::Fail(at),
-        ] {
-            run(create(Some(fault)));
-        }
+    for fault in (0..writes.len()).flat_map(faults_at) {
+        run(create(Some(fault)));
     }
 }

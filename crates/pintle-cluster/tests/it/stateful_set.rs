@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::support::{
     Kubectl,
-    gateway::{Fault, Gateway},
-    image, is_ready, start, start_of_time, virtual_cluster, virtual_server, wait_for,
+    faulty::{FaultyLoops, faults_at, run},
+    gateway::Fault,
+    image, is_ready, start, start_of_time, virtual_cluster, wait_for,
 };
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
@@ -15,7 +16,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PropagationPolicy},
 };
-use pintle_cluster::{Builder, Cluster, Loops};
+use pintle_cluster::{Builder, Loops};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -357,13 +358,8 @@ async fn pod_with_a_foreign_name_is_released() {
     cluster.stop().await;
 }
 
-fn loops(server: &pintle_apiserver::ApiServer, gateway: &Gateway) -> Builder {
-    Cluster::builder()
-        .server(server.clone())
-        .client(gateway.client())
-        .starting_at(start_of_time())
-        .seed(11)
-        .loops(Loops::STATEFUL_SET | Loops::PODS | Loops::NODES)
+fn loops(builder: Builder) -> Builder {
+    builder.loops(Loops::STATEFUL_SET | Loops::PODS | Loops::NODES)
 }
 
 /// Updates a set and scales it up, with or without a fault at one write. Returns the Pods by name,
@@ -374,30 +370,18 @@ async fn update(
     (BTreeMap<String, String>, Vec<String>, Vec<i64>),
     Vec<String>,
 ) {
-    let server = virtual_server();
-    let kubectl = Kubectl::new(server.client());
-    let gateway = Gateway::new(&server, None);
-    let mut cluster = loops(&server, &gateway).start().await;
+    let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;
     let mut spec = with_claims("Delete");
     spec["replicas"] = json!(2);
     kubectl.create::<StatefulSet>(stateful_set(&spec)).await;
     settled(&kubectl).await;
     sleep(Duration::from_secs(5)).await;
 
-    gateway.reset();
-    if let Some(fault) = fault {
-        gateway.fail_at(fault);
-    }
+    loops.arm();
     let mut patch = new_image("db:2");
     patch["spec"]["replicas"] = json!(3);
     kubectl.patch::<StatefulSet>("db", patch).await;
-    if fault.is_some_and(Fault::is_crash) {
-        gateway.crashed().await;
-        drop(cluster);
-        sleep(Duration::from_secs(1)).await;
-        let restarted = Gateway::new(&server, None);
-        cluster = loops(&server, &restarted).start().await;
-    }
+    loops.recover().await;
     settled(&kubectl).await;
     let claims = kubectl.list::<PersistentVolumeClaim>().await;
     let claims = claims.iter().map(ResourceExt::name_any).collect();
@@ -409,19 +393,8 @@ async fn update(
         .collect();
     revisions.sort_unstable();
     let end = (images(&kubectl).await, claims, revisions);
-    let writes = gateway.traffic().writes;
-    cluster.stop().await;
+    let writes = loops.stop().await;
     (end, writes)
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime per run, so that no task outlives it.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 /// Proves cluster/crash-safe.
@@ -431,14 +404,7 @@ fn update_survives_a_fault_at_any_write() {
     assert!(reference.0.len() == 3 && reference.0.values().all(|it| it == "db:2"));
     assert_eq!((reference.1.len(), &*reference.2), (3, &[1, 2][..]));
     assert!(writes.len() > 10, "{writes:#?}");
-    let faults = |at| {
-        [
-            Fault::CrashAfter(at),
-            Fault::LoseResponse(at),
-            Fault::Fail(at),
-        ]
-    };
-    let faults = (0..writes.len()).flat_map(faults);
+    let faults = (0..writes.len()).flat_map(faults_at);
     for fault in [Fault::CrashBefore(0)].into_iter().chain(faults) {
         let (end, _) = run(update(Some(fault)));
         assert_eq!(end, reference, "{fault:?} of {writes:#?}");

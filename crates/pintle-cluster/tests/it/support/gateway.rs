@@ -33,6 +33,16 @@ impl Fault {
     pub fn is_crash(self) -> bool {
         matches!(self, Self::CrashBefore(_) | Self::CrashAfter(_))
     }
+
+    /// Returns the number of the write.
+    fn write(self) -> usize {
+        match self {
+            Self::CrashBefore(write)
+            | Self::CrashAfter(write)
+            | Self::LoseResponse(write)
+            | Self::Fail(write) => write,
+        }
+    }
 }
 
 /// The recorded requests.
@@ -99,6 +109,11 @@ impl Gateway {
 
     pub fn fail_at(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
+    }
+
+    /// Returns whether a fault has not been injected yet.
+    pub fn is_armed(&self) -> bool {
+        self.state.lock().fault.is_some()
     }
 
     /// Delays every write from now on.
@@ -169,18 +184,18 @@ impl State {
         self.traffic
             .writes
             .push(format!("{} {path}", request.method()));
-        match self.fault {
-            Some(Fault::CrashBefore(at)) if at == number => {
+        match self.fault.take_if(|fault| fault.write() == number) {
+            Some(Fault::CrashBefore(_)) => {
                 self.crashed.send_replace(true);
                 Handling::Drop
             }
-            Some(Fault::CrashAfter(at)) if at == number => {
+            Some(Fault::CrashAfter(_)) => {
                 self.crashed.send_replace(true);
                 Handling::ForwardUnanswered
             }
-            Some(Fault::LoseResponse(at)) if at == number => Handling::ForwardAndFail,
-            Some(Fault::Fail(at)) if at == number => Handling::Fail,
-            _ => Handling::Forward,
+            Some(Fault::LoseResponse(_)) => Handling::ForwardAndFail,
+            Some(Fault::Fail(_)) => Handling::Fail,
+            None => Handling::Forward,
         }
     }
 }

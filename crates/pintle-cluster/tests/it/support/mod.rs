@@ -6,6 +6,7 @@
     reason = "the real tier uses only a part of it"
 )]
 
+pub mod faulty;
 pub mod gateway;
 #[cfg(unix)]
 pub mod program;
