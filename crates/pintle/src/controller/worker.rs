@@ -276,15 +276,19 @@ impl Workers {
         };
         // The call itself is inside too, because it is user code.
         let run = AssertUnwindSafe(async { (self.reconcile)(context).await }).catch_unwind();
-        let run = async {
-            match self.timeout {
-                Some(limit) => timeout(limit, run).await.map_err(|_| limit),
-                None => Ok(run.await),
+        let ended = match (&self.shared.record, self.timeout) {
+            (None, None) => Ok(run.await),
+            (None, Some(limit)) => timeout(limit, run).await.map_err(|_| limit),
+            // Boxed, so that reconciles without an inspector do not pay for its larger future.
+            (Some(record), limit) => {
+                let run = Box::pin(async move {
+                    match limit {
+                        Some(limit) => timeout(limit, run).await.map_err(|_| limit),
+                        None => Ok(run.await),
+                    }
+                });
+                record.scope(key, id, run).await
             }
-        };
-        let ended = match &self.shared.record {
-            Some(record) => record.scope(key, id, run).await,
-            None => run.await,
         };
         let ended = match ended {
             Ok(ended) => ended,
@@ -414,6 +418,7 @@ impl Workers {
         item.retry_after(retry_in);
     }
 
+    #[inline]
     fn record(
         &self,
         item: &Item<ObjectKey>,
@@ -422,7 +427,9 @@ impl Workers {
         error: Option<&str>,
         next: Option<(Delay, Duration)>,
     ) {
-        self.record_as(item.key(), item.cause(), ended, outcome, error, next);
+        if self.shared.record.is_some() {
+            self.record_as(item.key(), item.cause(), ended, outcome, error, next);
+        }
     }
 
     /// Reports the end of a reconcile to the inspector.
