@@ -46,10 +46,11 @@ pub(crate) fn check() -> Result<Vec<String>> {
 /// none at all, with cargo-hack. The sample controller without features is what its container image
 /// contains.
 pub(crate) fn combinations() -> Result<()> {
-    const CRATES: [&str; 4] = [
+    const CRATES: [&str; 5] = [
         "pintle",
         "pintle-apiserver",
         "pintle-cluster",
+        "pintle-trials",
         "sample-controller",
     ];
     let mut command = cargo();

@@ -18,7 +18,7 @@ use crate::{
     Cx, Oracle, Report, View,
     actors::Cast,
     gateway::request::ResourceName,
-    run::Setup,
+    run::{Setup, timing::Timing},
     runner::{self, Options},
     story::{Desired, KindRef, Step, Story},
 };
@@ -74,9 +74,15 @@ where
             ignored: Vec::new(),
             cast: Cast::default(),
             within: Duration::from_secs(60 * 60),
+            timing: Timing::of_virtual_time(),
+            is_program: false,
+            #[cfg(feature = "cli")]
+            program: None,
             always: Vec::new(),
             eventually: Vec::new(),
             namespaces: BTreeSet::new(),
+            other_seed: 0,
+            random: OnceLock::new(),
             prepared: OnceLock::new(),
         },
         options,
@@ -117,6 +123,9 @@ impl Check {
     /// Sets the name of the check in reports and files. Default: the name of the test.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
+        if !self.options.replay_with.1.is_empty() {
+            self.options.replay_with.1 = format!(" cargo test {}", self.options.name);
+        }
         self
     }
 

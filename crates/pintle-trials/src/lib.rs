@@ -68,6 +68,9 @@ mod oracles;
 mod permissions;
 mod plan;
 mod process;
+#[cfg(feature = "cli")]
+mod program;
+mod random;
 mod report;
 mod run;
 mod runner;
@@ -76,6 +79,9 @@ mod story;
 mod trace;
 mod view;
 
+#[cfg(feature = "cli")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cli")))]
+pub use self::program::program;
 pub use self::{
     canonical::{Difference, State},
     check::{Check, check, converges},

@@ -203,7 +203,7 @@ fn spawn(hub: &Arc<Hub>, factory: &Factory, id: u32) -> Running {
             gateway,
             clock: hub.clock.clone(),
             // Processes differ, for example in the identity under which they hold a Lease.
-            rng: Rng::with_seed(hub.seed + u64::from(id)),
+            rng: Rng::with_seed(hub.process_seed + u64::from(id)),
             shutdown: CancellationToken::new(),
         };
         let run = AssertUnwindSafe(async { factory(cx).await }).catch_unwind();

@@ -52,13 +52,16 @@ pub struct Request {
     pub target: Target,
     /// Its stable name.
     pub fingerprint: String,
-    /// How many requests with this fingerprint came before, plus one.
+    /// How many requests with this fingerprint came before, plus one; 0 if a timer sent it while the
+    /// cluster was idle.
     pub nth: u32,
     /// The incarnation of the process that sent it, from 1.
     pub process: u32,
     /// The step of the story that was applied last.
     pub step: usize,
-    /// When it was sent.
+    /// When the controller issued it.
+    pub issued: Duration,
+    /// When it left the process: later if the process was cut off.
     pub at: Duration,
     /// The body.
     pub body: Bytes,

@@ -54,7 +54,7 @@ async fn sync(shop: &Shop, cx: &Context<External>, rng: Option<Rng>) -> Outcome 
         return Ok(Action::await_change());
     }
     let id = stored.clone().unwrap_or_else(|| match &rng {
-        Some(rng) => format!("bucket-{}", rng.below(1 << 40)),
+        Some(rng) => format!("bucket-{:010x}", rng.below(1 << 40)),
         None => shop.uid().unwrap_or_default(),
     });
     cx.state().put(&id, shop.spec.page.clone()).await?;

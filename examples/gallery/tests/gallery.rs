@@ -84,7 +84,7 @@ twins! {
     immutable: ["crash-before"], PathFree;
     late_delete: ["late-write"], NoExtraDelete;
     late_finalizer: ["user-delete"], SameEnd;
-    lost_id: ["crash-after"], PathFree;
+    lost_id: ["crash-after"], NoDuplicate;
     missing_child: ["drift"], SameEnd;
     name_prefix: ["crash-before"], OwnOnly;
     no_owner: ["crash-before"], NoOrphan;

@@ -115,3 +115,28 @@ fn pods_of_jobs_succeed() {
     assert_eq!(phases, ["Running", "Succeeded"]);
     assert_eq!(workloads::acts(&snapshot(&[pod("Succeeded")]), &none), []);
 }
+
+#[test]
+fn claim_is_deleted_once_no_pod_uses_it() {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {
+        "name": "data", "namespace": "d", "uid": "u1", "resourceVersion": "7",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["mine", "kubernetes.io/pvc-protection"],
+    }});
+    let pod = |phase: &str, claim: &str| {
+        let node = (phase != "Pending").then_some("n");
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "d", "uid": "u2"},
+            "spec": {"nodeName": node,
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
+            "status": {"phase": phase}})
+    };
+    let acts = |pod: Value| workloads::acts(&snapshot(&[claim.clone(), pod]), &BTreeSet::new());
+    assert_eq!(acts(pod("Running", "data")), []);
+    let freed = Some(json!({"metadata": {"finalizers": ["mine"], "resourceVersion": "7"}}));
+    assert_eq!(acts(pod("Running", "other"))[0].body, freed);
+    assert_eq!(acts(pod("Succeeded", "data"))[0].body, freed);
+    // A Pod that is not scheduled yet waits for the next claim.
+    let waiting = acts(pod("Pending", "data"));
+    assert_eq!((waiting.len(), &waiting[0].body), (1, &freed));
+}

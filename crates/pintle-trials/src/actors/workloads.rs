@@ -1,5 +1,5 @@
 //! Simulates kubelets and workload controllers, as far as the controller under test can observe
-//! them: Pods run, claims are bound, Deployments become available, `StatefulSet`s get Pods, Jobs
+//! them: Pods run, claims are bound and protected while a Pod uses them, Deployments become available, `StatefulSet`s get Pods, Jobs
 //! complete.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,7 @@ pub(super) fn acts(snapshot: &Snapshot, implemented: &BTreeSet<ResourceName>) ->
             match (resource.group.as_str(), resource.plural.as_str()) {
                 ("", "pods") => pod,
                 ("", "persistentvolumeclaims") => claim,
+                ("", "persistentvolumes") => volume,
                 ("", "services") => service,
                 ("apps", "deployments" | "replicasets") => deployment,
                 ("apps", "statefulsets") => stateful_set,
@@ -47,7 +48,7 @@ fn status(resource: &ResourceName, object: &Value, status: Value, acts: &mut Vec
     }
 }
 
-fn pod(_: &Snapshot, resource: &ResourceName, pod: &Value, acts: &mut Vec<Act>) {
+fn pod(snapshot: &Snapshot, resource: &ResourceName, pod: &Value, acts: &mut Vec<Act>) {
     let path = path_of(resource, pod);
     if is_deleting(pod) {
         let now = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
@@ -73,6 +74,14 @@ fn pod(_: &Snapshot, resource: &ResourceName, pod: &Value, acts: &mut Vec<Act>) 
         return;
     }
     if pod["spec"]["nodeName"].is_null() {
+        let namespace = text(&pod["metadata"], "namespace");
+        let kind = core("persistentvolumeclaims");
+        let claims = named(snapshot, &kind, namespace);
+        let mut own = claims_of(pod).filter_map(|name| claims.get(name.as_str()?));
+        if own.any(|claim| is_deleting(claim)) {
+            // The scheduler waits for the next claim of this name.
+            return;
+        }
         let binding = json!({"apiVersion": "v1", "kind": "Binding",
             "metadata": {"name": pod["metadata"]["name"]},
             "target": {"kind": "Node", "name": "node-1"}});
@@ -89,9 +98,44 @@ fn pod(_: &Snapshot, resource: &ResourceName, pod: &Value, acts: &mut Vec<Act>) 
     ));
 }
 
-fn claim(_: &Snapshot, resource: &ResourceName, claim: &Value, acts: &mut Vec<Act>) {
+fn claim(snapshot: &Snapshot, resource: &ResourceName, claim: &Value, acts: &mut Vec<Act>) {
     if !is_deleting(claim) {
         status(resource, claim, json!({"phase": "Bound"}), acts);
+        return;
+    }
+    let meta = &claim["metadata"];
+    let pods = named(snapshot, &core("pods"), text(meta, "namespace"));
+    let is_used = pods.values().any(|pod| {
+        let ended = matches!(text(&pod["status"], "phase"), "Succeeded" | "Failed");
+        let is_scheduled = !pod["spec"]["nodeName"].is_null();
+        is_scheduled && !ended && claims_of(pod).any(|name| *name == meta["name"])
+    });
+    if !is_used {
+        unprotect(resource, claim, "kubernetes.io/pvc-protection", acts);
+    }
+}
+
+/// Returns the names of the claims that a Pod uses.
+fn claims_of(pod: &Value) -> impl Iterator<Item = &Value> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.map(|volume| &volume["persistentVolumeClaim"]["claimName"])
+}
+
+fn volume(_: &Snapshot, resource: &ResourceName, volume: &Value, acts: &mut Vec<Act>) {
+    if is_deleting(volume) && text(&volume["status"], "phase") != "Bound" {
+        unprotect(resource, volume, "kubernetes.io/pv-protection", acts);
+    }
+}
+
+/// Removes a finalizer of the volume controllers.
+fn unprotect(resource: &ResourceName, object: &Value, finalizer: &str, acts: &mut Vec<Act>) {
+    let meta = &object["metadata"];
+    let all = meta["finalizers"].as_array().into_iter().flatten();
+    let (own, rest): (Vec<_>, Vec<_>) = all.partition(|it| *it == finalizer);
+    if !own.is_empty() {
+        let version = &meta["resourceVersion"];
+        let body = json!({"metadata": {"finalizers": rest, "resourceVersion": version}});
+        acts.push(Act::patch(path_of(resource, object), body));
     }
 }
 
@@ -145,10 +189,6 @@ fn stateful_set(snapshot: &Snapshot, resource: &ResourceName, set: &Value, acts:
     let meta = &set["metadata"];
     let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
     let replicas = set["spec"]["replicas"].as_i64().unwrap_or(1);
-    let core = |plural: &str| ResourceName {
-        group: String::new(),
-        plural: plural.to_owned(),
-    };
     let (pods, claims) = (
         named(snapshot, &core("pods"), namespace),
         named(snapshot, &core("persistentvolumeclaims"), namespace),
@@ -211,6 +251,13 @@ fn stateful_set(snapshot: &Snapshot, resource: &ResourceName, set: &Value, acts:
         }
     }
     status(resource, set, next, acts);
+}
+
+fn core(plural: &str) -> ResourceName {
+    ResourceName {
+        group: String::new(),
+        plural: plural.to_owned(),
+    }
 }
 
 fn named<'a>(

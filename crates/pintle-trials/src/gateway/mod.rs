@@ -47,6 +47,8 @@ use crate::{
 
 /// The delay of a request of a crashed process.
 const LATE: Duration = Duration::from_secs(30);
+/// After this idle time, requests are those of a timer.
+const PERIODIC: Duration = Duration::from_secs(60);
 /// How long a process is cut off: longer than a Lease lasts.
 pub(crate) const PAUSE: Duration = Duration::from_secs(20);
 
@@ -98,14 +100,22 @@ impl Session {
         }
     }
 
-    /// Cuts the process off from the cluster for a while, and starts another one.
-    fn pause(&self, hub: &Hub) {
+    /// Cuts the process off from the cluster for a while, and starts another one. In a paced story,
+    /// the user applies the next step when both run: a former leader must not react to it.
+    fn pause(&self, hub: &Arc<Hub>) {
         *self.paused_until.lock() = Some(Instant::now() + PAUSE);
         let mut record = hub.record.lock();
         record.mark(format!("process {} is cut off (fault)", self.id));
         record.busy_for(PAUSE + OVERLAP + Duration::from_secs(3));
         drop(record);
         let _ = hub.signals.send(Signal::Pause(self.id));
+        if !hub.is_rapid() {
+            let hub = Arc::clone(hub);
+            tokio::spawn(async move {
+                sleep(PAUSE + Duration::from_secs(1)).await;
+                hub.advance().await;
+            });
+        }
     }
 
     fn crash(&self, hub: &Hub, why: &str) {
@@ -147,10 +157,10 @@ impl Gateway {
         let body = body.collect().await?.to_bytes();
         let target = Target::read(&parts.method, &parts.uri, &body);
         let call = self.begin(target, body.clone()).await?;
-        let parts = self.redirect(&call.target, parts);
         if let Some(early) = self.before(&call).await? {
             return self.finish(&call, early).await;
         }
+        let parts = self.redirect(&call.target, parts);
         if matches!(call.target.verb, Verb::Watch | Verb::List) {
             self.hub.connected(&call.target.resource).await;
             self.session.alive(&self.hub).await;
@@ -209,9 +219,10 @@ impl Gateway {
 
     /// Records the request and waits for it to reach the server.
     async fn begin(&self, target: Target, body: Bytes) -> Result<Call, BoxError> {
+        let issued = self.hub.record.lock().now();
         self.session.alive(&self.hub).await;
         self.hub.learn_version(&target);
-        let (call, hot) = self.enter(target, body);
+        let (call, hot) = self.enter(target, body, issued);
         if let Some((count, what)) = hot {
             self.hub.give_up(Abort::HotLoop(count, what));
             return std::future::pending().await;
@@ -225,12 +236,22 @@ impl Gateway {
     }
 
     /// Records the request. Returns the limit and the request if this is a hot loop.
-    fn enter(&self, target: Target, body: Bytes) -> (Call, Option<(usize, String)>) {
+    fn enter(
+        &self,
+        target: Target,
+        body: Bytes,
+        issued: Duration,
+    ) -> (Call, Option<(usize, String)>) {
         let mut record = self.hub.record.lock();
         let mut stable = target.clone();
         stable.name = record.stable_name(&target.name);
         let fingerprint = stable.fingerprint();
-        let nth = record.count(&fingerprint);
+        // A reference is idle for longer than a scenario, so what a timer sends then has no number.
+        let nth = if record.is_idle_for(PERIODIC) {
+            0
+        } else {
+            record.count(&fingerprint)
+        };
         let fault = record.fault(false, &fingerprint, nth);
         let request = trace::Request {
             target: target.clone(),
@@ -238,6 +259,7 @@ impl Gateway {
             nth,
             process: self.session.id,
             step: record.step,
+            issued,
             at: record.now(),
             body,
             status: None,
@@ -265,6 +287,11 @@ impl Gateway {
             }
             Some(Fault::Error(code) | Fault::Errors(code, _)) => Ok(Some(refusal(code))),
             Some(Fault::Refused) => Err(Broken("connection refused").into()),
+            Some(Fault::TimeTravel) => {
+                let step = self.hub.record.lock().before_step;
+                self.hub.travel(step);
+                Ok(None)
+            }
             Some(Fault::Rival(_)) => {
                 self.hub.rival(&call.target).await;
                 Ok(None)

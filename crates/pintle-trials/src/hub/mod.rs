@@ -10,7 +10,7 @@ mod users;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 pub(crate) use self::record::Record;
-use self::record::{Armed, Hook};
+use self::record::{Armed, Hook, Inject};
 use crate::{
     canonical::Snapshot,
     gateway::request::{ResourceName, Target, Verb},
@@ -50,6 +50,8 @@ pub(crate) enum Origin {
     Controller(usize),
     /// Users, the garbage collector, kubelets.
     Cluster,
+    /// The controller, over the network.
+    Program,
 }
 
 /// A message from the gateway to the supervisor of processes.
@@ -92,9 +94,15 @@ pub(crate) struct Hub {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) seed: u64,
+    /// The seed of the controller's randomness.
+    pub(crate) process_seed: u64,
     rapid: bool,
     /// Webhooks of faults, registered until the end.
     pub(crate) webhooks: Mutex<Vec<WebhookRegistration>>,
+    /// Injects faults into a program.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "for programs"))]
+    pub(crate) inject: Arc<OnceLock<Inject>>,
+    of_program: bool,
 }
 
 impl Hub {
@@ -118,7 +126,12 @@ impl Hub {
                 fired: vec![false; plan.faults.len()],
                 ..Trace::default()
             },
-            current: Origin::Cluster,
+            current: if setup.is_program {
+                Origin::Program
+            } else {
+                Origin::Cluster
+            },
+            process: 1,
             seen: BTreeMap::new(),
             armed: plan
                 .faults
@@ -144,6 +157,7 @@ impl Hub {
             next_step: 0,
             before_step: 0,
             ended: false,
+            random: setup.random.get().cloned().unwrap_or_default(),
             generated: BTreeMap::new(),
             desired: BTreeMap::new(),
             actions: BTreeMap::new(),
@@ -156,8 +170,17 @@ impl Hub {
         let record = Arc::new(Mutex::new(record));
         let committed = Arc::new(Notify::new());
         let checked = Arc::new(Notify::new());
-        let notified = [Arc::clone(&committed), Arc::clone(&checked)];
-        let clock = Clock::starting_at(START.parse().unwrap_or_default());
+        let hook = Hook {
+            record: Arc::clone(&record),
+            notified: [Arc::clone(&committed), Arc::clone(&checked)],
+            inject: Arc::default(),
+        };
+        let inject = Arc::clone(&hook.inject);
+        let clock = if setup.is_program {
+            Clock::system()
+        } else {
+            Clock::starting_at(START.parse().unwrap_or_default())
+        };
         let server = ApiServer::builder()
             .clock(clock.clone())
             .seed(1 + plan.seed)
@@ -167,7 +190,7 @@ impl Hub {
             } else {
                 PodDeletion::AtOnce
             })
-            .points(Hook(Arc::clone(&record), notified))
+            .points(hook)
             .copy_of(prepared)
             .build();
         let admin = server.service_as(User::admin());
@@ -185,9 +208,17 @@ impl Hub {
             clock,
             rng: Rng::with_seed(1 + plan.seed),
             seed: plan.seed,
+            process_seed: plan.seed + setup.other_seed,
             rapid: plan.pace == Pace::Rapid,
             webhooks: Mutex::default(),
+            inject,
+            of_program: setup.is_program,
         })
+    }
+
+    /// Returns whether steps follow each other without a pause.
+    pub(crate) fn is_rapid(&self) -> bool {
+        self.rapid
     }
 
     /// Returns the latency of the next hop.
@@ -276,6 +307,22 @@ impl Hub {
         idle.then(|| now - record.last_commit.max(record.busy_until))
     }
 
+    /// Asks the server for the version of a resource.
+    async fn version_of(&self, resource: &ResourceName) -> String {
+        let mut version = "v1".to_owned();
+        if !resource.group.is_empty() {
+            let path = format!("/apis/{}", resource.group);
+            let call = self.call(Method::GET, &path, "application/json", None);
+            let preferred = call.await.1["preferredVersion"]["version"].take();
+            if let Some(preferred) = preferred.as_str() {
+                preferred.clone_into(&mut version);
+            }
+        }
+        let mut record = self.record.lock();
+        record.versions.insert(resource.clone(), version.clone());
+        version
+    }
+
     /// Returns the current objects of all kinds that were written.
     pub(crate) async fn snapshot(&self) -> Snapshot {
         let (dirty, versions) = {
@@ -289,8 +336,17 @@ impl Hub {
                 resource.group.as_str(),
                 "apiextensions.k8s.io" | "apiregistration.k8s.io"
             );
-            let Some(version) = versions.get(&resource).filter(|_| !hidden) else {
+            if hidden {
                 continue;
+            }
+            let found;
+            let version = match versions.get(&resource) {
+                Some(version) => version,
+                None if self.of_program => {
+                    found = self.version_of(&resource).await;
+                    &found
+                }
+                None => continue,
             };
             let path = collection_path(&resource, version, None);
             let (status, mut list) = self

@@ -3,10 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use pintle_apiserver::{Points, Write};
 use serde_json::Value;
@@ -15,10 +16,11 @@ use tokio::{sync::Notify, time::Instant};
 use super::Origin;
 use crate::{
     canonical::Snapshot,
-    gateway::request::{ResourceName, is_bookkeeping},
+    gateway::request::{ResourceName, Target, Verb, is_bookkeeping},
     plan::{Fault, Point},
+    random::Random,
     story::Desired,
-    trace::{Commit, Mark, Trace},
+    trace::{Commit, Mark, Request, Trace},
 };
 
 /// An armed fault.
@@ -43,6 +45,8 @@ pub(crate) struct Record {
     pub(crate) trace: Trace,
     /// The origin of the request that is being polled.
     pub(super) current: Origin,
+    /// The incarnation of the program that runs.
+    pub(crate) process: u32,
     /// How often each fingerprint has occurred.
     pub(super) seen: BTreeMap<String, u32>,
     pub(super) armed: Vec<Armed>,
@@ -75,6 +79,8 @@ pub(crate) struct Record {
     pub(crate) before_step: u64,
     /// The user deleted the object for good; the rest of the story is skipped.
     pub(crate) ended: bool,
+    /// The values that the controller chooses at random.
+    pub(super) random: Random,
     /// Generated names, with their prefix and `*`.
     pub(super) generated: BTreeMap<String, String>,
     /// The objects that users want, by path.
@@ -94,12 +100,19 @@ pub(crate) struct Record {
     pub(super) snapshot: Snapshot,
 }
 
+/// Injects a fault right after a commit of a program.
+pub(crate) type Inject = Box<dyn Fn(Fault) + Send + Sync>;
+
 /// Records every commit.
-pub(super) struct Hook(pub(super) Arc<Mutex<Record>>, pub(super) [Arc<Notify>; 2]);
+pub(super) struct Hook {
+    pub(super) record: Arc<Mutex<Record>>,
+    pub(super) notified: [Arc<Notify>; 2],
+    pub(super) inject: Arc<OnceLock<Inject>>,
+}
 
 impl Points for Hook {
     fn after_commit(&self, write: &Write<'_>, revision: u64) {
-        let mut record = self.0.lock();
+        let mut record = self.record.lock();
         let resource = ResourceName {
             group: write.group.to_owned(),
             plural: write.resource.to_owned(),
@@ -112,13 +125,65 @@ impl Points for Hook {
         }
         record.last_commit = Instant::now();
         record.dirty.insert(resource.clone());
-        record.trace_commit(write, resource, revision);
+        let fault = if record.current == Origin::Program {
+            record.trace_write(write, resource, revision)
+        } else {
+            record.trace_commit(write, resource, revision);
+            None
+        };
         drop(record);
-        self.1.iter().for_each(|notify| notify.notify_one());
+        self.notified.iter().for_each(|notify| notify.notify_one());
+        if let (Some(fault), Some(inject)) = (fault, self.inject.get()) {
+            inject(fault);
+        }
     }
 }
 
 impl Record {
+    /// Records a write of a program, of which only the commit is known. Returns the fault that is
+    /// armed for it.
+    fn trace_write(
+        &mut self,
+        write: &Write<'_>,
+        resource: ResourceName,
+        revision: u64,
+    ) -> Option<Fault> {
+        let target = Target {
+            verb: if write.removes {
+                Verb::Delete
+            } else {
+                Verb::Update
+            },
+            resource: resource.clone(),
+            version: String::new(),
+            namespace: write.namespace.map(str::to_owned),
+            name: write.name.to_owned(),
+            subresource: String::new(),
+            any_version: false,
+        };
+        let fingerprint = target.fingerprint();
+        let nth = self.count(&fingerprint);
+        let fault = self.fault(false, &fingerprint, nth);
+        let request = Request {
+            target,
+            fingerprint,
+            nth,
+            process: self.process,
+            step: self.step,
+            issued: self.now(),
+            at: self.now(),
+            body: Bytes::new(),
+            status: Some(200),
+            commits: Vec::new(),
+            fault: fault.map(Fault::name),
+        };
+        self.trace.requests.push(request);
+        self.current = Origin::Controller(self.trace.requests.len() - 1);
+        self.trace_commit(write, resource, revision);
+        self.current = Origin::Program;
+        fault
+    }
+
     fn trace_commit(&mut self, write: &Write<'_>, resource: ResourceName, revision: u64) {
         if let Origin::Controller(index) = self.current
             && let Some(request) = self.trace.requests.get_mut(index)
@@ -174,6 +239,11 @@ impl Record {
         self.busy_until = self.busy_until.max(Instant::now() + duration);
     }
 
+    /// Returns whether nothing was committed, and no fault was in progress, for this long.
+    pub(crate) fn is_idle_for(&self, time: Duration) -> bool {
+        Instant::now() > self.last_commit.max(self.busy_until) + time
+    }
+
     /// Returns how many times this name occurred, this time included.
     pub(crate) fn count(&mut self, fingerprint: &str) -> u32 {
         if let Some(count) = self.seen.get_mut(fingerprint) {
@@ -186,10 +256,8 @@ impl Record {
 
     /// Returns the name with a generated suffix replaced by `*`.
     pub(crate) fn stable_name(&self, name: &str) -> String {
-        self.generated
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| name.to_owned())
+        let generated = self.generated.get(name).cloned();
+        generated.unwrap_or_else(|| self.random.renamed(name))
     }
 
     /// Returns the fault that is armed for this point, if any.

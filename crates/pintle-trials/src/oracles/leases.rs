@@ -1,33 +1,41 @@
 //! Writes of a former leader.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
 use super::{Oracle, Violation};
-use crate::{
-    gateway::request::is_bookkeeping,
-    plan::Fault,
-    trace::{Commit, Request, Trace},
-};
+use crate::trace::{Request, Trace};
+
+/// How long a change of the holder takes to be applied, and to be noticed.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// A process wrote while another one held the Lease that it had held before.
 ///
-/// Requests that the fault itself delayed do not count: they were sent in time, and only the API
-/// server could refuse them.
+/// Only writes that were issued after the Lease had been taken over count. Earlier ones may arrive
+/// late, and only the API server could refuse them. It does not matter whether a write changed
+/// something: its successor may have made the same change.
 pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
-    let late = [Fault::LateWrite, Fault::Paused].map(Fault::name);
-    let mut all: Vec<(&Commit, &Request)> = trace
+    let mut all: Vec<&Request> = trace
         .requests
         .iter()
-        .flat_map(|request| request.commits.iter().map(move |commit| (commit, request)))
+        .filter(|request| request.target.verb.is_write())
         .collect();
-    all.sort_by_key(|(commit, _)| commit.revision);
+    all.sort_by_key(|request| {
+        if is_lease(request) {
+            request.at + SETTLED
+        } else {
+            request.issued
+        }
+    });
     // By Lease: the holder, and the identity under which each process held it.
     let mut holders: BTreeMap<String, String> = BTreeMap::new();
     let mut identities: BTreeMap<(String, u32), String> = BTreeMap::new();
-    for (commit, request) in all {
-        if commit.resource.plural == "leases" {
+    for request in all {
+        if is_lease(request) {
+            let Some(commit) = request.commits.last() else {
+                continue;
+            };
             if let Some(holder) = holder(&request.body) {
                 let process = (commit.key.clone(), request.process);
                 if !holder.is_empty() {
@@ -37,9 +45,8 @@ pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
             }
             continue;
         }
-        if is_bookkeeping(&commit.resource)
-            || request.fault.as_ref().is_some_and(|it| late.contains(it))
-        {
+        let applied = request.status.is_some_and(|code| code < 300) || request.changed_state();
+        if request.target.is_bookkeeping() || !applied {
             continue;
         }
         for ((lease, process), identity) in &identities {
@@ -54,6 +61,10 @@ pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
         }
     }
     None
+}
+
+fn is_lease(request: &Request) -> bool {
+    request.target.resource.plural == "leases"
 }
 
 /// Returns the holder that a write of a Lease sets.

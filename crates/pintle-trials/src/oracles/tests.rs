@@ -125,9 +125,10 @@ fn removed_finalizer_of_another_user_is_found() {
     assert!(found[0].text.contains("from Web d/a"), "{found:?}");
 }
 
-/// Writes by two processes: the second one takes the Lease between the first one's writes.
-fn with_leases(second: &str, fault: Option<&str>) -> Trace {
-    let write = |process, resource: &str, body: Value, revision| {
+/// Writes by two processes: the second one takes the Lease after ten seconds. The first one issues a
+/// write at `issued`, which is applied last and changes nothing.
+fn with_leases(second: &str, issued: u64) -> Trace {
+    let write = |process, resource: &str, body: Value, revision, issued| {
         let body = body.to_string();
         let path = format!("/apis/g/v1/namespaces/d/{resource}/a");
         let target = crate::gateway::request::Target::read(
@@ -140,7 +141,8 @@ fn with_leases(second: &str, fault: Option<&str>) -> Trace {
             nth: 1,
             process,
             step: 0,
-            at: Duration::ZERO,
+            issued: Duration::from_secs(issued),
+            at: Duration::from_secs(issued),
             status: Some(200),
             commits: vec![crate::trace::Commit {
                 resource: crate::gateway::request::ResourceName {
@@ -155,7 +157,7 @@ fn with_leases(second: &str, fault: Option<&str>) -> Trace {
                 removes: false,
                 revision,
             }],
-            fault: fault.filter(|_| resource != "leases").map(str::to_owned),
+            fault: None,
             body: body.into(),
             target,
         }
@@ -163,25 +165,30 @@ fn with_leases(second: &str, fault: Option<&str>) -> Trace {
     let held = |by: &str| json!({"spec": {"holderIdentity": by}});
     Trace {
         requests: vec![
-            write(1, "leases", held("one"), 1),
-            // Sent first, committed last.
-            write(1, "maps", json!({}), 4),
-            write(2, "leases", held(second), 2),
-            write(2, "maps", json!({}), 3),
+            write(1, "leases", held("one"), 1, 0),
+            write(2, "leases", held(second), 2, 10),
+            write(2, "maps", json!({}), 3, 11),
+            write(1, "maps", json!({}), 4, issued),
         ],
         ..idle(state(80))
     }
 }
 
+/// Proves trials/faults.
 #[test]
 fn former_leader_must_not_write() {
-    let found = judge(&with_leases("two", None));
+    let mut late = with_leases("two", 20);
+    let found = judge(&late);
     assert_eq!(found[0].oracle, Oracle::Fenced);
     assert!(found[0].text.contains("by process 1"), "{}", found[0].text);
-    // The fault itself delayed the write.
-    assert_eq!(judge(&with_leases("two", Some("paused"))), []);
+    late.requests[3].commits.clear();
+    assert_eq!(judge(&late)[0].oracle, Oracle::Fenced, "without effect");
+    late.requests[3].status = None;
+    assert_eq!(judge(&late), [], "it did not reach the server");
+    // It was on its way when the Lease was taken over: only the API server could refuse it.
+    assert_eq!(judge(&with_leases("two", 9)), []);
     // Leases of nodes are held under the same identity by every process.
-    assert_eq!(judge(&with_leases("one", None)), []);
+    assert_eq!(judge(&with_leases("one", 20)), []);
 }
 
 #[test]
@@ -192,7 +199,7 @@ fn precious_kinds_are_never_deleted_more_often() {
         &"/api/v1/namespaces/d/configmaps/a".parse().unwrap(),
         b"",
     );
-    let mut request = with_leases("two", None).requests.remove(1);
+    let mut request = with_leases("two", 20).requests.remove(3);
     request.fingerprint = target.fingerprint();
     request.target = target;
     trace.requests = vec![request];

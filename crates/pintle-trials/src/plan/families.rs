@@ -169,7 +169,7 @@ fn errors(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
         .iter()
         .filter(|request| match request.target.verb {
             Verb::Watch => request.nth == 1,
-            Verb::Get | Verb::List => request.nth <= 2,
+            Verb::Get | Verb::List => matches!(request.nth, 1 | 2),
             _ => false,
         });
     let reads = reads.filter(|request| !request.target.is_bookkeeping());
@@ -212,6 +212,15 @@ fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
 /// Events of one resource arrive late, from each event on.
 fn delays(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let by = Duration::from_secs(if pace == Pace::Paced { 3 } else { 20 });
+    if trace.deliveries.is_empty() {
+        // A program: everything that it receives arrives late.
+        return each(
+            trace,
+            pace,
+            &[Fault::Delay(Duration::from_secs(3))],
+            is_effective,
+        );
+    }
     deliveries(trace)
         .map(|delivery| Plan::single(Fault::Delay(by), on(delivery), pace))
         .collect()
@@ -246,7 +255,8 @@ fn server_restarts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     }
 }
 
-/// A restarted process reads stale state, which is possible only if its lists accept any version.
+/// A restarted process, or a list, reads stale state, which is possible only if lists accept any
+/// version.
 fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     if !trace
         .requests
@@ -261,10 +271,27 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
         .iter()
         .find(|mark| mark.text.starts_with("user: "));
     let start = story.map(|mark| mark.at).unwrap_or_default();
-    deliveries(trace)
+    let restarts = deliveries(trace)
         .filter(|delivery| delivery.at >= start)
-        .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace))
-        .collect()
+        .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace));
+    // Lists in rounds also reach another server without a restart. After each step, the first one may
+    // not show the step yet, and the second one not any more.
+    let mut seen: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    let lists = trace.requests.iter().filter(|request| {
+        let target = &request.target;
+        if !target.any_version || target.verb != Verb::List || request.at < start {
+            return false;
+        }
+        let count = seen
+            .entry((request.step, &request.fingerprint))
+            .or_default();
+        *count += 1;
+        *count <= 2
+    });
+    let lists: Vec<Plan> = lists
+        .map(|request| Plan::single(Fault::TimeTravel, at(request), pace))
+        .collect();
+    restarts.chain(lists).collect()
 }
 
 /// Another user deletes or changes each object of the controller.
@@ -304,7 +331,7 @@ fn upgrades(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
 /// expired, or a write of a crashed one arrives late.
 fn leaders(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let faults = match pace {
-        Pace::Paced => vec![Fault::Overlap],
+        Pace::Paced => vec![Fault::Overlap, Fault::Paused],
         Pace::Rapid => vec![Fault::LateWrite, Fault::Paused, Fault::Overlap],
     };
     let is_inside = |request: &Request| request.target.resource.group != "external";

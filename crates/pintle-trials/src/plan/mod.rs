@@ -50,8 +50,8 @@ pub enum Fault {
     Gone,
     /// The watch ends before the event and resumes only after the next change.
     Unobserved,
-    /// The process crashes before the event; the next one reads an older state first, as from an
-    /// API server that lags behind.
+    /// The API server lags behind: lists that accept any version show an older state for a while. At
+    /// an event, the process also crashes, and the next one starts from that state.
     TimeTravel,
     /// Another user deletes the object once the cluster is idle.
     DriftDelete,
@@ -163,7 +163,8 @@ impl Fault {
                 "the watch was down from this event until after the next change".into()
             }
             Self::TimeTravel => {
-                "the process restarted before this event and first read the state before this step"
+                "the API server answered with the state before this step for ten seconds; before an \
+                 event, the process also restarted"
                     .into()
             }
             Self::DriftDelete => {
@@ -185,7 +186,9 @@ impl Fault {
                 "a second process started after this request, and both ran for six seconds".into()
             }
             Self::Paused => {
-                "the process was cut off for 20 seconds while a second one ran, and this request arrived late".into()
+                "the process was cut off for 20 seconds while a second one ran, and this request arrived \
+                 late; then both ran for six seconds"
+                    .into()
             }
             Self::Defaulting => {
                 "a mutating webhook added annotations to everything the controller wrote".into()

@@ -45,6 +45,8 @@ pub struct Report {
     /// The permissions of the Role that were not used.
     pub unused_permissions: Vec<String>,
     pub(crate) replayed: Option<Plan>,
+    /// How to replay a scenario: what precedes and what follows the token.
+    pub(crate) replay_with: (&'static str, String),
     pub(crate) notes: Vec<String>,
     pub(crate) regressions: Option<PathBuf>,
     pub(crate) page: Option<PathBuf>,
@@ -161,6 +163,7 @@ impl Report {
             missing_permissions: Vec::new(),
             unused_permissions: Vec::new(),
             replayed: None,
+            replay_with: options.replay_with.clone(),
             notes: options
                 .notes
                 .iter()

@@ -148,8 +148,8 @@ fn show(out: &mut String, report: &Report, failure: &Failure) {
     if !plan.faults.is_empty() {
         let _ = writeln!(
             out,
-            "  replay   PINTLE_TRIALS_REPLAY='{plan}' cargo test {}",
-            report.name
+            "  replay   {}'{plan}'{}",
+            report.replay_with.0, report.replay_with.1
         );
     }
 }

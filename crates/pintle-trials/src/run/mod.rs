@@ -12,6 +12,7 @@
 mod defaults;
 pub(crate) mod interference;
 pub(crate) mod prepare;
+pub(crate) mod timing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +23,12 @@ use std::{
 use pintle_apiserver::ApiServer;
 use serde_json::Value;
 use tokio::{
-    runtime::{Builder, LocalOptions},
+    runtime::{Builder, LocalOptions, LocalRuntime},
     sync::mpsc,
     time::{Instant, sleep},
 };
 
+use self::timing::Timing;
 use crate::{
     actors::{self, Cast},
     canonical::{Compare, Ignored, Snapshot, State, canonical, differences},
@@ -35,27 +37,13 @@ use crate::{
     hub::{Hub, Signal},
     plan::{Fault, Pace, Plan},
     process::{self, Factory, supervise},
+    random::Random,
     story::{Desired, Step},
     trace::{Abort, Checkpoint, Restless, Trace},
 };
 
-/// How long nothing may change before the cluster of a reference counts as idle.
-const LONG_IDLE: Duration = Duration::from_secs(15 * 60);
-/// The idle time of a run that is compared with the reference.
-const SHORT_IDLE: Duration = Duration::from_secs(5);
-/// The idle time of such a run at the end of the story.
-const LAST_IDLE: Duration = Duration::from_secs(40);
-/// The time between two steps of a rapid story.
-const GAP: Duration = Duration::from_millis(7);
-/// How long the idle reference is observed at the end.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The number of requests of an idle controller after which it is not observed further.
 const IDLE_REQUESTS: usize = 2000;
-/// How long the cluster may take to become idle, not counting the idle time itself.
-const IDLE_DEADLINE: Duration = Duration::from_secs(20 * 60);
-
-/// How often to check whether the cluster is idle.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// How many changes the cluster may take to become idle.
 const MAX_CHANGES: u64 = 1000;
 
@@ -68,15 +56,50 @@ pub(crate) struct Setup {
     pub(crate) ignored: Ignored,
     pub(crate) cast: Cast,
     pub(crate) within: Duration,
+    pub(crate) timing: Timing,
+    /// Whether the controller is a program, which runs in real time.
+    pub(crate) is_program: bool,
+    /// The program to run instead of the factory.
+    #[cfg(feature = "cli")]
+    pub(crate) program: Option<Arc<crate::program::Program>>,
     pub(crate) always: Vec<Predicate>,
     pub(crate) eventually: Vec<Predicate>,
     /// The namespaces of all objects, except `default`.
     pub(crate) namespaces: BTreeSet<String>,
+    /// Added to the seeds of the controller's randomness.
+    pub(crate) other_seed: u64,
+    /// The values that the controller chooses at random.
+    pub(crate) random: OnceLock<Random>,
     /// The server that scenarios start with a copy of.
     pub(crate) prepared: OnceLock<Result<ApiServer, String>>,
 }
 
 impl Setup {
+    /// Returns the runtime of a scenario.
+    fn runtime(&self) -> std::io::Result<LocalRuntime> {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_time();
+        #[cfg(feature = "cli")]
+        if self.is_program {
+            return builder.enable_io().build_local(LocalOptions::default());
+        }
+        builder.start_paused(true);
+        builder.build_local(LocalOptions::default())
+    }
+
+    /// Starts the task that runs the controller's processes.
+    fn start(&self, hub: &Arc<Hub>, signals: mpsc::UnboundedReceiver<Signal>) {
+        #[cfg(feature = "cli")]
+        if let Some(program) = &self.program {
+            let supervisor =
+                crate::program::supervise(Arc::clone(hub), Arc::clone(program), signals);
+            tokio::task::spawn_local(supervisor);
+            return;
+        }
+        let supervisor = supervise(Arc::clone(hub), Arc::clone(&self.factory), signals);
+        tokio::task::spawn_local(supervisor);
+    }
+
     /// Returns the kinds that exist before the story, with their versions.
     pub(crate) fn given_kinds(&self) -> BTreeMap<ResourceName, String> {
         let given = self.given.iter();
@@ -152,11 +175,7 @@ pub(crate) fn scenario(
         }
     };
     process::collect_panics();
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build_local(LocalOptions::default());
-    let mut trace = match runtime {
+    let mut trace = match setup.runtime() {
         Ok(runtime) => {
             let driven = drive(setup, prepared, steps, plan, expected, limit, depth);
             let trace = runtime.block_on(driven);
@@ -197,8 +216,7 @@ async fn drive(
         hub: Arc::clone(&hub),
     };
     tokio::task::spawn_local(actors::run(Arc::clone(&hub), setup.cast.clone()));
-    let supervisor = supervise(Arc::clone(&hub), Arc::clone(&setup.factory), signals);
-    tokio::task::spawn_local(supervisor);
+    setup.start(&hub, signals);
     tokio::select! {
         biased;
         () = hub.abort.cancelled() => {}
@@ -226,7 +244,7 @@ impl Driver<'_> {
             tokio::task::spawn_local(watch_always(hub, always));
         }
         // The controller starts before the first step, as it does in a cluster.
-        sleep(Duration::from_millis(50)).await;
+        sleep(self.setup.timing.start).await;
         loop {
             let faults = self.before_step().await;
             if !self.hub.advance().await {
@@ -234,7 +252,7 @@ impl Driver<'_> {
             }
             self.after_step(&faults).await;
             if self.plan.pace == Pace::Rapid {
-                sleep(GAP).await;
+                sleep(self.setup.timing.gap).await;
                 continue;
             }
             let last = self.is_last();
@@ -263,21 +281,23 @@ impl Driver<'_> {
 
     /// Waits until the cluster is idle.
     async fn wait_until_idle(&self, last: bool) {
+        let timing = &self.setup.timing;
         let quiet = match self.depth {
-            Depth::Trial if last => LAST_IDLE,
-            Depth::Trial => SHORT_IDLE,
-            _ => LONG_IDLE,
+            Depth::Trial if last => timing.last_idle,
+            Depth::Trial => timing.short_idle,
+            _ => timing.long_idle,
         };
         self.idle_for(quiet).await;
     }
 
     async fn idle_for(&self, quiet: Duration) {
-        let deadline = Instant::now() + quiet + IDLE_DEADLINE;
+        let limit = quiet + self.setup.timing.deadline;
+        let (deadline, poll) = (Instant::now() + limit, self.setup.timing.poll);
         let mut most = self.hub.newest() + MAX_CHANGES;
         loop {
             match self.hub.idle_time() {
                 Some(since) if since >= quiet => return,
-                Some(since) => sleep(quiet.saturating_sub(since).min(POLL_INTERVAL)).await,
+                Some(since) => sleep(quiet.saturating_sub(since).min(poll)).await,
                 None => {
                     // Changes during a fault do not count: for example, a controller that has not
                     // observed a deletion may restore what the garbage collector removes.
@@ -289,7 +309,7 @@ impl Driver<'_> {
                 return;
             }
             if Instant::now() > deadline || self.hub.newest() > most {
-                let took = Instant::now() + quiet + IDLE_DEADLINE - deadline;
+                let took = Instant::now() + limit - deadline;
                 self.hub.give_up(Abort::Restless(took.as_secs() / 60 + 1));
                 return;
             }
@@ -298,12 +318,15 @@ impl Driver<'_> {
 
     /// Records the state, waiting for the expected one if it differs.
     async fn checkpoint(&self) {
-        let waits = [25, 95, 480, 1200, 1800, 7200];
         let mut late = Duration::ZERO;
-        let mut waits = waits.into_iter().map(Duration::from_secs);
+        let waits = self.setup.timing.waits.iter().copied();
+        let mut waits = waits.map(Duration::from_secs);
         loop {
             let snapshot = self.hub.snapshot().await;
             let mut state = canonical(&snapshot, &self.setup.ignored);
+            if let Some(random) = self.setup.random.get() {
+                state = random.masked(&state);
+            }
             let (step, upgraded) = {
                 let record = self.hub.record.lock();
                 (record.step, record.upgraded.clone())
@@ -345,7 +368,7 @@ impl Driver<'_> {
             let wait = wait.unwrap_or_default();
             late += wait;
             sleep(wait).await;
-            self.idle_for(SHORT_IDLE).await;
+            self.idle_for(self.setup.timing.short_idle).await;
         }
     }
 
@@ -407,17 +430,18 @@ impl Driver<'_> {
         if let Some(process) = process {
             self.hub.record.lock().mark("restart while idle");
             let _ = self.hub.signals.send(Signal::Crash(process));
-            self.observe("a restart while idle", sleep(Duration::from_secs(120)))
-                .await;
+            let after = sleep(self.setup.timing.after_restart);
+            self.observe("a restart while idle", after).await;
         }
     }
 
     /// Waits for a day, or until the controller has sent many requests, such as renewals of a Lease.
     async fn day(&self) {
         let requests = || self.hub.record.lock().trace.requests.len();
-        let (before, end) = (requests(), Instant::now() + DAY);
+        let (day, interval) = self.setup.timing.day;
+        let (before, end) = (requests(), Instant::now() + day);
         while Instant::now() < end && requests() - before < IDLE_REQUESTS {
-            sleep(POLL_INTERVAL * 10).await;
+            sleep(interval).await;
         }
     }
 

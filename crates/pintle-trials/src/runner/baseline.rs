@@ -16,6 +16,7 @@ use crate::{
     canonical::{Compare, State, differences},
     oracles::{Oracle, Violation, fresh, judge_reference, removals, same_requests},
     plan::{Fault, Pace, Plan, families::Context},
+    random::Random,
     report::Failure,
     run::{Depth, Expected, Setup, scenario},
     story::{Desired, Step},
@@ -37,6 +38,8 @@ pub(crate) struct Baseline {
 
 /// The maximum number of requests in a virtual minute without a story.
 const LIMIT: usize = 600;
+/// The difference between the seeds of two runs.
+const OTHER_SEED: u64 = 1 << 32;
 /// The number that each step adds.
 const LIMIT_PER_STEP: usize = 200;
 
@@ -52,21 +55,31 @@ impl Baseline {
     pub(crate) fn record(check: &Arc<Check>, report: &mut Report) -> Result<Self, Vec<Failure>> {
         let steps = check.steps();
         let limit = LIMIT + LIMIT_PER_STEP * steps.len();
-        let run = |pace, depth| {
+        // The second run gets other random numbers: what differs is random.
+        let other = Setup {
+            other_seed: OTHER_SEED,
+            ..check.setup.clone()
+        };
+        let (setup, other) = (&check.setup, &other);
+        let run = |setup, pace, depth| {
             move || {
                 let plan = Plan::reference(pace);
-                scenario(&check.setup, check.steps(), &plan, None, limit, depth)
+                scenario(setup, check.steps(), &plan, None, limit, depth)
             }
         };
         // Each run has a fresh thread, so that hash maps with random keys iterate in different
         // orders.
-        let (paced, again, rapid) = std::thread::scope(|scope| {
-            let paced = scope.spawn(run(Pace::Paced, Depth::Thorough));
-            let again = scope.spawn(run(Pace::Paced, Depth::Patient));
-            let rapid = scope.spawn(run(Pace::Rapid, Depth::Patient));
+        let (mut paced, mut again, mut rapid) = std::thread::scope(|scope| {
+            let paced = scope.spawn(run(setup, Pace::Paced, Depth::Thorough));
+            let again = scope.spawn(run(other, Pace::Paced, Depth::Patient));
+            let rapid = scope.spawn(run(setup, Pace::Rapid, Depth::Patient));
             (join(paced), join(again), join(rapid))
         });
         report.scenarios += 3;
+        let random = setup.random.get_or_init(|| Random::learn(&paced, &again));
+        for trace in [&mut paced, &mut again, &mut rapid] {
+            random.mask(trace);
+        }
         for trace in [&paced, &again, &rapid] {
             report.permissions.merge(&super::permissions_of(trace));
         }
@@ -79,7 +92,7 @@ impl Baseline {
         }
         let mut deterministic = true;
         if found.is_empty()
-            && let Err(how) = same_requests(&paced, &again)
+            && let Err(how) = same_requests(&paced, &again, random)
         {
             deterministic = false;
             report.nondeterministic = Some(how.clone());

@@ -160,7 +160,7 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
     }
     for (i, (plan, violation, trace)) in kept.into_iter().enumerate() {
         // Shrinking takes time, so only the first few failures are shrunk.
-        let failure = if report.failures.is_empty() && i == 0 {
+        let failure = if report.failures.is_empty() && i == 0 && !check.setup.is_program {
             shrink::shrink(check, baseline, plan, violation, trace)
         } else {
             Failure::new(plan, violation, trace, check.steps())

@@ -14,6 +14,8 @@ use crate::{gateway::request::ResourceName, oracles::Oracle};
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) name: String,
+    /// How to replay a scenario: what precedes the token, and what follows it.
+    pub(crate) replay_with: (&'static str, String),
     pub(crate) budget: Duration,
     pub(crate) budget_from_env: bool,
     pub(crate) jobs: usize,
@@ -71,9 +73,11 @@ impl Options {
             duration(&value).map_err(wrong).ok()
         });
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let name = test_name();
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
         Self {
-            name: test_name(),
+            replay_with: ("PINTLE_TRIALS_REPLAY=", format!(" cargo test {name}")),
+            name,
             budget: budget.unwrap_or(Duration::from_secs(30)),
             budget_from_env: budget.is_some(),
             jobs: jobs

@@ -161,12 +161,9 @@ impl<'a> Progress<'a> {
 
     fn show(&self, done: usize, failed: usize) {
         if self.shown && (done.is_multiple_of(16) || Some(done) == self.total) {
-            let what = self.what;
             let mut terminal = std::io::stderr().lock();
-            let _ = write!(terminal, "\r\x1b[2K{what}: {done} done, {failed} failed");
-            if let Some(total) = self.total {
-                let _ = write!(terminal, ", {} left", total - done);
-            }
+            let line = line(self.what, done, failed, self.total);
+            let _ = write!(terminal, "\r\x1b[2K{line}");
             let _ = terminal.flush();
         }
     }
@@ -177,3 +174,23 @@ impl<'a> Progress<'a> {
         }
     }
 }
+
+/// The width of the bar.
+const WIDTH: usize = 30;
+
+/// Renders the progress of a batch: a bar if the end is known.
+fn line(what: &str, done: usize, failed: usize, total: Option<usize>) -> String {
+    let Some(total) = total else {
+        return format!("{what}: {done} done, {failed} failed");
+    };
+    let filled = (done * WIDTH)
+        .checked_div(total)
+        .unwrap_or(WIDTH)
+        .min(WIDTH);
+    let (full, empty) = ("#".repeat(filled), "-".repeat(WIDTH - filled));
+    let left = total.saturating_sub(done);
+    format!("{what} [{full}{empty}] {done} done, {failed} failed, {left} left")
+}
+
+#[cfg(test)]
+mod tests;

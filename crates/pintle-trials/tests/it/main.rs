@@ -4,4 +4,5 @@ mod interference;
 mod kinds_of_controllers;
 mod rare_faults;
 mod replay;
+mod strangers;
 mod webs;

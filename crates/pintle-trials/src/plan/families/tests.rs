@@ -12,6 +12,7 @@ fn request(method: &Method, path: &str, nth: u32, body: &'static str) -> Request
         nth,
         process: 1,
         step: 0,
+        issued: Duration::ZERO,
         at: Duration::ZERO,
         body: Bytes::from_static(body.as_bytes()),
         status: Some(200),
@@ -114,10 +115,12 @@ fn time_travel_needs_a_list_of_any_version() {
     let mut trace = reference();
     assert_eq!(time_travel(&trace, Pace::Paced, &Context::default()), []);
     trace.requests[0].target.any_version = true;
-    assert_eq!(
-        time_travel(&trace, Pace::Paced, &Context::default()).len(),
-        1
-    );
+    let plans = time_travel(&trace, Pace::Paced, &Context::default());
+    let expected = [
+        "time-travel@ADDED/configmaps/d/a#1;pace=paced",
+        "time-travel@list/configmaps/d/#1;pace=paced",
+    ];
+    assert_eq!(tokens(&plans), expected);
 }
 
 #[test]
