@@ -61,6 +61,7 @@
 mod admission;
 mod api;
 mod audit;
+mod authority;
 mod authz;
 #[cfg(feature = "client")]
 mod client;
@@ -88,6 +89,7 @@ pub use self::{
     admission::policy_warnings,
     api::{Body, ControllerRegistration, PodLogLine, PodLogRequest, PodLogsRegistration, User},
     audit::{AuditEvent, AuditObject},
+    authority::{Authority, AuthorityError},
     authz::{Authorization, AuthorizationError},
     points::{Hold, Points, Write},
     serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},
@@ -97,6 +99,7 @@ pub use self::{
         AdmissionRequest, AdmissionResponse, ConversionRequest, HttpService, Webhook, WebhookError,
         WebhookRegistration, WebhookTarget,
     },
+    x509::{AlternativeName, SigningRequest},
 };
 
 /// Compiles the examples of the README.

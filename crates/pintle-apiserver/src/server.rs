@@ -1,6 +1,9 @@
 //! The server and its builder.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -331,6 +334,7 @@ impl Builder {
             webhooks: Arc::default(),
             policies: crate::admission::Policies::default(),
             accounts: Accounts::default(),
+            authority: OnceLock::new(),
             ledger: SharedLedger::default(),
             controllers: Controllers::default(),
             auditor: self.auditor,

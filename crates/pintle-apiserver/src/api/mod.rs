@@ -23,7 +23,12 @@ mod request;
 mod response;
 pub(crate) mod write;
 
-use std::{borrow::Cow, net::SocketAddr, sync::Arc, task::Poll};
+use std::{
+    borrow::Cow,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
@@ -79,6 +84,7 @@ use self::{
 use crate::{
     admission::{Chain, Webhooks},
     audit::{Auditor, Record},
+    authority::{Authority, AuthorityError},
     authz::{Authorizer, impersonation::LastModes, rbac::Rbac},
     points::Pointed,
     registry::{
@@ -115,6 +121,8 @@ pub(crate) struct Api {
     pub(crate) policies: crate::admission::Policies,
     /// Issues and verifies service account tokens.
     pub(crate) accounts: Accounts,
+    /// The certificate authority, created when it is first used.
+    pub(crate) authority: OnceLock<Result<Authority, AuthorityError>>,
     /// The allocated addresses and node ports of Services.
     pub(crate) ledger: SharedLedger,
     /// The kinds that have a running controller.

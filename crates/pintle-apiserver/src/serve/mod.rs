@@ -1,4 +1,4 @@
-//! Serving over TLS: a certificate authority per listener, one admin token besides those of service
+//! Serving over TLS: a certificate authority per server, one admin token besides those of service
 //! accounts, and HTTP/1.1 or HTTP/2 by ALPN.
 //!
 //! Anyone who can reach the port can open connections, so everything a connection may hold before
@@ -78,7 +78,7 @@ pub struct Bound {
 impl ApiServer {
     /// Starts listening on `address` with TLS. Use `127.0.0.1:0` for any free port.
     ///
-    /// The certificate is signed by a certificate authority created for this listener. Clients
+    /// The certificate is signed by the [authority](Self::authority) of this server. Clients
     /// authenticate with the token of its kubeconfig, a service account token (`kubectl create
     /// token`), or a client certificate of that authority ([`Bound::user_kubeconfig`]).
     ///
@@ -145,7 +145,10 @@ impl ApiServer {
         }
         let socket = TcpListener::bind(&addresses[..]).await?;
         let address = socket.local_addr()?;
-        let identity = Identity::new(&certificate_names::all(address.ip(), &options.names)?)?;
+        let names = certificate_names::all(address.ip(), &options.names)?;
+        let authority = self.authority();
+        let authority = authority.map_err(|error| ServeError::Certificate(error.to_string()))?;
+        let identity = Identity::new(&names, authority)?;
         let token = Token::new().map_err(ServeError::Certificate)?;
         self.api.accounts.add_listener(token.shared());
         let closing = self.api.closing.child_token();
@@ -200,7 +203,7 @@ impl Bound {
     }
 
     /// Returns a kubeconfig for another user, with a client certificate that names the user and an
-    /// optional group. The certificate is valid as long as the server listens.
+    /// optional group. The certificate is valid for every listener of this server.
     ///
     /// The kubeconfig contains the private key; treat it like a password. The user has the
     /// permissions that roles and bindings grant; the group `system:masters` may do everything.

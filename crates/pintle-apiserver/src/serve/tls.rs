@@ -1,10 +1,10 @@
-//! The certificate authority and server certificate of a listener.
+//! The server certificate of a listener, and the client certificates it trusts.
 
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use rustls::{
     RootCertStore, ServerConfig,
@@ -14,11 +14,12 @@ use rustls::{
 };
 
 use super::{ServeError, certificate_names::Name};
+use crate::authority::Authority;
 
-/// The authority and certificate of a listener.
+/// The certificate of a listener, and the authority that signed it.
 pub(super) struct Identity {
     pub(super) authority_pem: String,
-    authority: CertifiedIssuer<'static, KeyPair>,
+    authority: Authority,
     certificate: CertificateDer<'static>,
     key: Vec<u8>,
 }
@@ -28,17 +29,8 @@ fn failed(error: impl std::fmt::Display) -> ServeError {
 }
 
 impl Identity {
-    /// Creates an authority and a server certificate for these names.
-    pub(super) fn new(names: &[Name]) -> Result<Self, ServeError> {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "pintle-apiserver-ca");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().map_err(failed)?)
-            .map_err(failed)?;
-
+    /// Creates a server certificate for these names.
+    pub(super) fn new(names: &[Name], authority: Authority) -> Result<Self, ServeError> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -53,7 +45,7 @@ impl Identity {
             });
         }
         let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &authority).map_err(failed)?;
+        let certificate = authority.issue(&params, &key).map_err(failed)?;
         Ok(Self {
             authority_pem: authority.pem(),
             authority,
@@ -79,7 +71,7 @@ impl Identity {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &self.authority).map_err(failed)?;
+        let certificate = self.authority.issue(&params, &key).map_err(failed)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 

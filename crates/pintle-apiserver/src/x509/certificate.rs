@@ -6,11 +6,11 @@
 
 use jiff::civil;
 
-use super::{BIT_STRING, OID, SEQUENCE, VERSION, attributes, element, expect};
+use super::{
+    BIT_STRING, BOOLEAN, OCTET_STRING, OID, SEQUENCE, VERSION, attributes, element, expect,
+};
 
-const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
-const OCTET_STRING: u8 = 0x04;
 const NULL: &[u8] = &[0x05, 0x00];
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;

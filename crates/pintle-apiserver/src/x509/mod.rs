@@ -5,6 +5,7 @@
 //! never an absent value.
 
 mod certificate;
+pub(crate) mod issue;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
@@ -19,6 +20,13 @@ const BMP_STRING: u8 = 0x1e;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
+const OCTET_STRING: u8 = 0x04;
+/// The attributes of a signing request.
+const ATTRIBUTES: u8 = 0xa0;
+/// The attribute with the requested extensions.
+const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
+const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const BOOLEAN: u8 = 0x01;
 
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
@@ -75,16 +83,45 @@ fn block(label: String, lines: &[&str]) -> Option<Block> {
     })
 }
 
-/// A certificate signing request (PKCS #10).
+/// A certificate signing request (PKCS #10), as in the field `spec.request` of a
+/// `CertificateSigningRequest`.
+///
+/// # Examples
+///
+/// ```
+/// use pintle_apiserver::SigningRequest;
+///
+/// assert!(SigningRequest::parse(b"not PEM").is_err());
+/// ```
 #[derive(Debug)]
-pub(crate) struct SigningRequest {
+pub struct SigningRequest {
     der: Vec<u8>,
+}
+
+/// The kind of a name in a signing request, besides its subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AlternativeName {
+    /// A DNS name.
+    Dns,
+    /// An email address.
+    Email,
+    /// An IP address.
+    Address,
+    /// A URI.
+    Uri,
+    /// Any other name.
+    Other,
 }
 
 /// The parts of a request whose signature can be verified.
 struct Signed<'a> {
     message: &'a [u8],
     subject: &'a [u8],
+    /// The algorithm and the bits of the public key.
+    public_key: &'a [u8],
+    /// What follows the key.
+    attributes: &'a [u8],
     curve: Option<&'a [u8]>,
     key: &'a [u8],
     algorithm: &'a [u8],
@@ -93,7 +130,11 @@ struct Signed<'a> {
 
 impl SigningRequest {
     /// Reads the first block of a PEM file.
-    pub(crate) fn parse(pem: &[u8]) -> Result<Self, String> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not a signing request, in the words of Kubernetes.
+    pub fn parse(pem: &[u8]) -> Result<Self, String> {
         let first = blocks(pem).into_iter().next();
         let first = first.filter(|block| block.label == "CERTIFICATE REQUEST");
         let block = first.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
@@ -105,10 +146,77 @@ impl SigningRequest {
     }
 
     /// Returns the organizations of the subject. `None` if the request is malformed.
-    pub(crate) fn organizations(&self) -> Option<Vec<String>> {
+    pub fn organizations(&self) -> Option<Vec<String>> {
+        self.subject(ORGANIZATION)
+    }
+
+    /// Returns the common name of the subject, the last one if there are several. `None` if the
+    /// request is malformed.
+    pub fn common_name(&self) -> Option<String> {
+        Some(self.subject(COMMON_NAME)?.pop().unwrap_or_default())
+    }
+
+    fn subject(&self, wanted: &[u8]) -> Option<Vec<String>> {
         let subject = attributes(signed(&self.der)?.subject)?.into_iter();
-        let organizations = subject.filter(|(kind, _)| *kind == ORGANIZATION);
-        Some(organizations.map(|(_, name)| name).collect())
+        let wanted = subject.filter(|(kind, _)| *kind == wanted);
+        Some(wanted.map(|(_, name)| name).collect())
+    }
+
+    /// Returns the kinds of the alternative names that are requested. `None` if the request is
+    /// malformed.
+    pub fn alternative_names(&self) -> Option<Vec<AlternativeName>> {
+        let extension = self.alternative_name_extension()?;
+        if extension.is_empty() {
+            return Some(Vec::new());
+        }
+        let (extension, _) = expect(SEQUENCE, extension)?;
+        let (_, mut value) = expect(OID, extension)?;
+        if value.first() == Some(&BOOLEAN) {
+            value = element(value)?.2;
+        }
+        let (names, _) = expect(OCTET_STRING, value)?;
+        let (mut names, _) = expect(SEQUENCE, names)?;
+        let mut found = Vec::new();
+        while !names.is_empty() {
+            let (tag, _, rest) = element(names)?;
+            names = rest;
+            found.push(match tag & 0x1f {
+                1 => AlternativeName::Email,
+                2 => AlternativeName::Dns,
+                6 => AlternativeName::Uri,
+                7 => AlternativeName::Address,
+                _ => AlternativeName::Other,
+            });
+        }
+        Some(found)
+    }
+
+    /// Returns the extension with the alternative names, or nothing if the request has none. `None` if
+    /// the request is malformed.
+    fn alternative_name_extension(&self) -> Option<&[u8]> {
+        let rest = signed(&self.der)?.attributes;
+        if rest.is_empty() {
+            return Some(&[]);
+        }
+        let (mut attributes, _) = expect(ATTRIBUTES, rest)?;
+        while !attributes.is_empty() {
+            let (attribute, rest) = expect(SEQUENCE, attributes)?;
+            attributes = rest;
+            let (kind, values) = expect(OID, attribute)?;
+            if kind != EXTENSION_REQUEST {
+                continue;
+            }
+            let (mut extensions, _) = expect(SEQUENCE, expect(SET, values)?.0)?;
+            while !extensions.is_empty() {
+                let (content, rest) = expect(SEQUENCE, extensions)?;
+                let extension = &extensions[..extensions.len() - rest.len()];
+                extensions = rest;
+                if expect(OID, content)?.0 == SUBJECT_ALTERNATIVE_NAME {
+                    return Some(extension);
+                }
+            }
+        }
+        Some(&[])
     }
 
     /// Checks that the key in the request has signed it.
@@ -214,12 +322,14 @@ fn signed(der: &[u8]) -> Option<Signed<'_>> {
     // A version, then the subject and its key.
     let (_, _, info) = element(info)?;
     let (subject, info) = expect(SEQUENCE, info)?;
-    let (key, _) = expect(SEQUENCE, info)?;
-    let (key_algorithm, key) = expect(SEQUENCE, key)?;
+    let (public_key, attributes) = expect(SEQUENCE, info)?;
+    let (key_algorithm, key) = expect(SEQUENCE, public_key)?;
     let (_, parameters) = expect(OID, key_algorithm)?;
     Some(Signed {
         message,
         subject,
+        public_key,
+        attributes,
         curve: expect(OID, parameters).map(|(curve, _)| curve),
         key: bits(key)?,
         algorithm,

@@ -19,8 +19,11 @@ fn accepts(identity: &Identity, certificate: &CertificateDer<'_>) -> bool {
 #[test]
 fn only_valid_client_certificates_are_accepted() {
     let names = ["localhost".parse().unwrap()];
-    let ours = Identity::new(&names).unwrap();
-    let other = Identity::new(&names).unwrap();
+    let identity = || {
+        let authority = crate::ApiServer::builder().build().authority().unwrap();
+        Identity::new(&names, authority).unwrap()
+    };
+    let (ours, other) = (identity(), identity());
     let (pem, _) = ours.issue("alice", Some("red")).unwrap();
     let alice = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     assert!(accepts(&ours, &alice));
@@ -32,7 +35,7 @@ fn only_valid_client_certificates_are_accepted() {
     for (year, good) in [(2029, false), (2031, true)] {
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
-        let signed = params.signed_by(&key, &ours.authority).unwrap();
+        let signed = ours.authority.issue(&params, &key).unwrap();
         assert_eq!(accepts(&ours, signed.der()), good, "until {year}");
     }
 }

@@ -51,14 +51,21 @@ pub(super) struct Allocator<'a> {
     rng: &'a Rng,
     /// All existing allocations, of this Service and others.
     ledger: &'a Ledger,
+    /// Returns whether an address is in a range that a user has added.
+    in_range: &'a dyn Fn(Ipv4Addr) -> bool,
     allocated: Allocation,
 }
 
 impl<'a> Allocator<'a> {
-    pub(super) fn new(rng: &'a Rng, ledger: &'a Ledger) -> Self {
+    pub(super) fn new(
+        rng: &'a Rng,
+        ledger: &'a Ledger,
+        in_range: &'a dyn Fn(Ipv4Addr) -> bool,
+    ) -> Self {
         Self {
             rng,
             ledger,
+            in_range,
             allocated: Allocation::default(),
         }
     }
@@ -128,7 +135,8 @@ impl<'a> Allocator<'a> {
     fn claim_address(&mut self, address: Ipv4Addr) -> Result<(), &'static str> {
         let [a, b, c, d] = address.octets();
         // The first and the last address belong to the network.
-        if [a, b] != NETWORK || [c, d] == [0, 0] || [c, d] == [255, 255] {
+        let is_default = [a, b] == NETWORK && ![[0, 0], [255, 255]].contains(&[c, d]);
+        if !is_default && !(self.in_range)(address) {
             return Err("the provided network does not match the current range");
         }
         if !self.is_free(address) {

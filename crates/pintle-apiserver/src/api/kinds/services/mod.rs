@@ -5,6 +5,7 @@
 
 mod allocator;
 mod ledger;
+mod ranges;
 mod spec;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -71,7 +72,8 @@ impl Kind for Services {
         if let Some(services) = api.registry.builtin_collection("", "services") {
             ledger.follow(&api.store, services);
         }
-        let allocation = Allocator::new(&api.rng, &ledger).allocate(spec, old);
+        let in_range = |address| api.is_in_service_range(address);
+        let allocation = Allocator::new(&api.rng, &ledger, &in_range).allocate(spec, old);
         let allocation = allocation.map_err(|error| match error {
             AllocationError::Invalid(errors) => ApiError::invalid("", "Service", &name, errors),
             AllocationError::Exhausted(what) => ApiError::internal(what),
