@@ -24,6 +24,7 @@ use crate::{
     nodes::{NodeBehavior, NodeHandle, NodeTemplate, machines::Machines},
     pods::{Pods, plan::Pace, script::Scripts},
     script::Script,
+    volumes::behavior::{ClaimScripts, Claims},
 };
 
 /// Configures a cluster; see [`Cluster::builder`].
@@ -106,6 +107,7 @@ impl Builder {
     pub fn script(mut self, script: Script) -> Self {
         self.script.nodes.extend(script.nodes);
         self.script.pods.extend(script.pods);
+        self.script.claims.extend(script.claims);
         self
     }
 
@@ -199,15 +201,15 @@ impl Builder {
                 .build()
         });
         let client = self.client.clone().unwrap_or_else(|| server.client());
-        let (scripts, which) = (Scripts::new(), self.loops);
-        let loads = Loads::default();
+        let which = self.loops;
+        let scripted = Scripted::default();
         let loops = select(which);
         let kinds = loops.iter().flat_map(|it| it.acts_on);
         let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
         let acting = acting.collect();
-        let environment = self.environment(client, clock, &scripts, &loads);
+        let environment = self.environment(client, clock, &scripted, Some(server.clone()));
         let machines = environment.machines.clone();
-        let logs = scripts.clone();
+        let logs = scripted.pods.clone();
         let logs = which
             .contains(Loops::PODS)
             .then(|| server.register_pod_logs(move |request| logs.logs(request)));
@@ -216,8 +218,7 @@ impl Builder {
             _components: Components::new(&server, which),
             server,
             loops,
-            scripts,
-            loads,
+            scripted,
             machines,
             _logs: logs,
             _acting: acting,
@@ -246,7 +247,7 @@ impl Builder {
     /// Cancel safe: dropping the future aborts the loops, like a crash.
     pub async fn run_on(self, client: kube::Client, shutdown: &CancellationToken) {
         let (clock, loops) = (self.time.clock(), select(self.loops));
-        let environment = self.environment(client, clock, &Scripts::new(), &Loads::default());
+        let environment = self.environment(client, clock, &Scripted::default(), None);
         let running = RunningLoops::start(environment, loops).await;
         shutdown.cancelled().await;
         running.stop().await;
@@ -257,8 +258,8 @@ impl Builder {
         self,
         client: kube::Client,
         clock: Clock,
-        scripts: &Scripts,
-        loads: &Loads,
+        scripted: &Scripted,
+        server: Option<ApiServer>,
     ) -> Environment {
         let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let events = EventBroadcaster::builder()
@@ -266,8 +267,8 @@ impl Builder {
             .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
-        let scripted = self.script.nodes.iter().map(|(node, _)| node.clone());
-        let others = self.templates.into_iter().chain(scripted).collect();
+        let nodes = self.script.nodes.iter().map(|(node, _)| node.clone());
+        let others = self.templates.into_iter().chain(nodes).collect();
         let machines = Machines::new(NodeTemplate::all(self.nodes, others));
         for (node, behavior) in self.script.nodes {
             if behavior != NodeBehavior::healthy() {
@@ -275,7 +276,10 @@ impl Builder {
             }
         }
         for rule in self.script.pods {
-            rule.apply(Pods::new(scripts.clone()));
+            rule.apply(Pods::new(scripted.pods.clone()));
+        }
+        for rule in self.script.claims {
+            rule.apply(Claims::new(scripted.claims.clone()));
         }
         Environment {
             informers: InformerFactory::new(client.clone())
@@ -287,10 +291,13 @@ impl Builder {
             events,
             metrics: self.metrics,
             pace: self.pace,
-            scripts: scripts.clone(),
-            loads: loads.clone(),
+            scripts: scripted.pods.clone(),
+            claims: scripted.claims.clone(),
+            loads: scripted.loads.clone(),
             machines,
             root_ca: self.root_ca,
+            binds_claims: self.loops.contains(Loops::VOLUMES),
+            server,
         }
     }
 }
@@ -305,6 +312,14 @@ impl fmt::Debug for Builder {
     }
 }
 
+/// What a test sets while the cluster runs. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Scripted {
+    pods: Scripts,
+    claims: ClaimScripts,
+    loads: Loads,
+}
+
 /// A running cluster; see the [crate documentation](crate).
 ///
 /// Dropping it aborts the loops, like a crash. [`stop`](Self::stop) shuts them down gracefully.
@@ -312,8 +327,7 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     server: ApiServer,
     loops: RunningLoops,
-    scripts: Scripts,
-    loads: Loads,
+    scripted: Scripted,
     machines: Machines,
     /// Answers requests for the logs of Pods.
     _logs: Option<PodLogsRegistration>,
@@ -389,7 +403,28 @@ impl Cluster {
     /// # }
     /// ```
     pub fn pods(&self) -> Pods {
-        Pods::new(self.scripts.clone())
+        Pods::new(self.scripted.pods.clone())
+    }
+
+    /// Selects `PersistentVolumeClaim`s, to script when they are bound: late, or never.
+    ///
+    /// By default a claim is bound as soon as there is a volume for it, and the class `standard` creates
+    /// one. An annotation can say otherwise: see [`ClaimBehavior`](crate::ClaimBehavior).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pintle_cluster::Cluster;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::start().await;
+    /// cluster.claims().matching("app=db").never_bind()?;
+    /// # cluster.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn claims(&self) -> Claims {
+        Claims::new(self.scripted.claims.clone())
     }
 
     /// Selects Pods, to set their usage: the load that `HorizontalPodAutoscaler`s see. By default they
@@ -412,7 +447,7 @@ impl Cluster {
     /// # }
     /// ```
     pub fn load(&self) -> Load {
-        Load::new(self.loads.clone())
+        Load::new(self.scripted.loads.clone())
     }
 
     /// Controls a simulated node: lose it, fill its disk, cordon and drain it.

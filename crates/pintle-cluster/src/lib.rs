@@ -31,7 +31,7 @@
 //! | [`Loops::PODS`] | acts as scheduler and kubelet: schedules, starts and stops Pods |
 //! | [`Loops::GARBAGE_COLLECTOR`] | deletes objects whose owners are gone |
 //! | [`Loops::NAMESPACE`] | deletes the contents of terminating namespaces |
-//! | [`Loops::SERVICE_ACCOUNT`] | creates the default service account and `kube-root-ca.crt` |
+//! | [`Loops::SERVICE_ACCOUNT`] | creates the default service account and `kube-root-ca.crt`, and fills Secrets for tokens |
 //! | [`Loops::NODES`] | registers simulated nodes, renews their leases, taints nodes that fail and evicts their Pods |
 //! | [`Loops::VOLUME_PROTECTION`] | protects claims and volumes in use from deletion |
 //! | [`Loops::DISRUPTION`] | updates the status of `PodDisruptionBudget`s |
@@ -44,9 +44,11 @@
 //! | [`Loops::TTL_AFTER_FINISHED`] | deletes finished Jobs when their TTL has passed |
 //! | [`Loops::CRON_JOB`] | starts the Jobs of `CronJob`s |
 //! | [`Loops::AUTOSCALER`] | scales the targets of `HorizontalPodAutoscaler`s to the load that a test sets |
-//! | [`Loops::VOLUMES`] | binds `PersistentVolumeClaim`s to volumes |
+//! | [`Loops::VOLUMES`] | binds `PersistentVolumeClaim`s to volumes, and creates those of ephemeral volumes |
 //! | [`Loops::PROVISIONER`] | creates and deletes the volumes of storage classes, `standard` by default |
 //! | [`Loops::ENDPOINTS`] | writes the `EndpointSlice`s and Endpoints of Services |
+//! | [`Loops::SERVICE_CIDR`] | keeps `ServiceCIDR`s ready, and an `IPAddress` for each address of a Service |
+//! | [`Loops::CERTIFICATES`] | approves, signs and cleans up `CertificateSigningRequest`s |
 //!
 //! # Testing your own controller
 //!
@@ -94,6 +96,7 @@
 
 mod api;
 mod autoscaler;
+mod certificates;
 mod cluster;
 mod components;
 mod cron_job;
@@ -102,6 +105,7 @@ mod deployment;
 mod discovery;
 mod disruption;
 mod endpoints;
+mod ephemeral_volumes;
 mod garbage_collector;
 mod job;
 mod loop_set;
@@ -116,9 +120,12 @@ mod quota;
 mod replica_set;
 mod revisions;
 mod role_aggregation;
+mod rules;
 mod scheduler;
 mod script;
 mod service_account;
+mod service_account_tokens;
+mod service_cidrs;
 mod stateful_set;
 mod ttl_after_finished;
 mod volume_protection;
@@ -133,6 +140,7 @@ pub use self::{
     },
     pods::{Behavior, InvalidBehavior, LogLine, Pods},
     script::{InvalidScript, Script},
+    volumes::behavior::{ClaimBehavior, Claims, InvalidClaimBehavior},
 };
 
 /// Compiles the examples in the README.

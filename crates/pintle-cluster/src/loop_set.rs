@@ -3,10 +3,11 @@
 use std::ops::BitOr;
 
 use crate::{
-    autoscaler, cron_job, daemon_set, deployment, disruption, endpoints, garbage_collector, job,
-    loops::Loop, namespace, nodes, pods, policy_status, provisioner, quota, replica_set,
-    role_aggregation, scheduler, service_account, stateful_set, ttl_after_finished,
-    volume_protection, volumes,
+    autoscaler, certificates, cron_job, daemon_set, deployment, disruption, endpoints,
+    ephemeral_volumes, garbage_collector, job, loops::Loop, namespace, nodes, pods, policy_status,
+    provisioner, quota, replica_set, role_aggregation, scheduler, service_account,
+    service_account_tokens, service_cidrs, stateful_set, ttl_after_finished, volume_protection,
+    volumes,
 };
 
 /// A set of control loops.
@@ -37,7 +38,8 @@ impl Loops {
     pub const GARBAGE_COLLECTOR: Self = Self(1 << 3);
     /// Deletes the contents of terminating namespaces.
     pub const NAMESPACE: Self = Self(1 << 4);
-    /// Creates the default service account and `kube-root-ca.crt` of each namespace.
+    /// Creates the default service account and `kube-root-ca.crt` of each namespace, and fills the
+    /// Secrets for tokens of service accounts.
     pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
     /// Registers simulated nodes, renews their leases, and handles nodes that fail and the Pods on them.
     pub const NODES: Self = Self(1 << 6);
@@ -64,7 +66,8 @@ impl Loops {
     pub const DAEMON_SET: Self = Self(1 << 16);
     /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users write.
     pub const ENDPOINTS: Self = Self(1 << 17);
-    /// Binds `PersistentVolumeClaim`s to volumes.
+    /// Binds `PersistentVolumeClaim`s to volumes, and creates those of ephemeral volumes. Pods wait for
+    /// their claims.
     pub const VOLUMES: Self = Self(1 << 18);
     /// Creates volumes for claims of any storage class, deletes released ones, and adds the default
     /// class `standard`.
@@ -73,8 +76,12 @@ impl Loops {
     pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
     /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`](crate::Cluster::load).
     pub const AUTOSCALER: Self = Self(1 << 21);
+    /// Reports `ServiceCIDR`s as ready, and keeps an `IPAddress` for each address of a Service.
+    pub const SERVICE_CIDR: Self = Self(1 << 22);
+    /// Approves, signs and cleans up `CertificateSigningRequest`s.
+    pub const CERTIFICATES: Self = Self(1 << 23);
     /// All loops.
-    pub const ALL: Self = Self((1 << 22) - 1);
+    pub const ALL: Self = Self((1 << 24) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -110,6 +117,10 @@ pub(crate) fn select(loops: Loops) -> Vec<Loop> {
         (
             Loops::SERVICE_ACCOUNT,
             Loop::new("service-accounts", service_account::run),
+        ),
+        (
+            Loops::SERVICE_ACCOUNT,
+            Loop::new("service-account-tokens", service_account_tokens::run),
         ),
         (Loops::NAMESPACE, Loop::new("namespaces", namespace::run)),
         (
@@ -180,6 +191,15 @@ pub(crate) fn select(loops: Loops) -> Vec<Loop> {
             Loop::new("endpoints", endpoints::run).acts_on(&[("", "services")]),
         ),
         (
+            Loops::SERVICE_CIDR,
+            Loop::new("service-cidrs", service_cidrs::run),
+        ),
+        (
+            Loops::CERTIFICATES,
+            Loop::new("certificates", certificates::run)
+                .acts_on(&[("certificates.k8s.io", "certificatesigningrequests")]),
+        ),
+        (
             Loops::AUTOSCALER,
             Loop::new("autoscaler", autoscaler::run)
                 .acts_on(&[("autoscaling", "horizontalpodautoscalers")]),
@@ -188,6 +208,10 @@ pub(crate) fn select(loops: Loops) -> Vec<Loop> {
             Loops::VOLUMES,
             Loop::new("volumes", volumes::run)
                 .acts_on(&[("", "persistentvolumes"), ("", "persistentvolumeclaims")]),
+        ),
+        (
+            Loops::VOLUMES,
+            Loop::new("ephemeral-volumes", ephemeral_volumes::run),
         ),
         (
             Loops::PROVISIONER,

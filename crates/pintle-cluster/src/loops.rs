@@ -26,6 +26,7 @@ use pintle::{
     manager::{Component, Manager},
     metrics::Metrics,
 };
+use pintle_apiserver::ApiServer;
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,8 @@ use crate::{
     autoscaler::Loads,
     nodes::{self, machines::Machines},
     pods::{plan::Pace, script::Scripts},
+    service_cidrs,
+    volumes::behavior::ClaimScripts,
 };
 
 /// How long a start waits for the informers to sync.
@@ -49,9 +52,14 @@ pub(crate) struct Environment {
     pub(crate) metrics: Metrics,
     pub(crate) pace: Pace,
     pub(crate) scripts: Scripts,
+    pub(crate) claims: ClaimScripts,
     pub(crate) loads: Loads,
     pub(crate) machines: Machines,
     pub(crate) root_ca: String,
+    /// Whether a loop binds claims to volumes.
+    pub(crate) binds_claims: bool,
+    /// The server of the cluster, unless the loops run on another one.
+    pub(crate) server: Option<ApiServer>,
 }
 
 impl Environment {
@@ -207,12 +215,14 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
     let jobs = informers.informer::<Job>();
     let slices = informers.informer::<EndpointSlice>();
     let volumes = informers.informer::<PersistentVolume>();
+    let services = informers.informer::<Service>();
     let indexed = api::index_controllers(&sets)
         .and(api::index_controllers(&pods))
         .and(api::index_controllers(&revisions))
         .and(api::index_controllers(&jobs))
         .and(api::index_slices(&slices))
-        .and(api::index_volumes(&volumes));
+        .and(api::index_volumes(&volumes))
+        .and(service_cidrs::index(&services));
     if let Err(error) = indexed {
         tracing::error!(%error, "failed to create the indexes; loops cannot find their objects");
     }
@@ -223,7 +233,7 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
         Box::new(revisions),
         Box::new(jobs),
         Box::new(slices),
-        Box::new(informers.informer::<Service>()),
+        Box::new(services),
         Box::new(informers.informer::<Endpoints>()),
         Box::new(informers.informer::<CronJob>()),
         Box::new(informers.informer::<StatefulSet>()),

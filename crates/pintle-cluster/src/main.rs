@@ -34,6 +34,9 @@ struct Options {
     /// Seconds a Pod takes to become ready
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pod_ready_after: Duration,
+    /// Seconds a deleted Pod takes to stop, at most its grace period
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pod_stop_after: Duration,
     /// Address to listen on; port 0 picks a free port. If other machines can reach it, anyone with
     /// the token is an administrator
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
@@ -139,6 +142,7 @@ async fn main() -> anyhow::Result<()> {
         .root_ca(bound.authority_pem())
         .nodes(options.nodes)
         .pod_ready_after(options.pod_ready_after)
+        .pod_stop_after(options.pod_stop_after)
         .script(script.unwrap_or_default())
         .start()
         .await;

@@ -1,17 +1,18 @@
-//! Scripts: the nodes of a cluster and the behavior of Pods, as YAML or JSON.
+//! Scripts: the nodes of a cluster and the behavior of Pods and claims, as YAML or JSON.
 
 use std::collections::BTreeMap;
 
-use pintle::cache::Selector;
+use pintle::cache::{InvalidSelector, Selector};
 use pintle_apiserver::{crd, quota::resource_amount};
 use serde::Deserialize;
 
 use crate::{
     nodes::{NodeBehavior, NodeTemplate, TaintEffect},
     pods::{Behavior, LogLine, Pods},
+    volumes::behavior::{ClaimBehavior, Claims},
 };
 
-/// The nodes of a cluster and the behavior of its Pods, read from YAML or JSON.
+/// The nodes of a cluster and the behavior of its Pods and claims, read from YAML or JSON.
 ///
 /// A script is set with [`Builder::script`](crate::Builder::script), or by the program with
 /// `pintle-cluster --script FILE`:
@@ -31,6 +32,9 @@ use crate::{
 ///   logs:                      # a text, or lines
 ///   - starting
 ///   - { after: 5s, line: "panic: out of luck" }
+/// claims:
+/// - selector: app=db
+///   behavior: never-bind       # see ClaimBehavior
 /// ```
 ///
 /// # Examples
@@ -47,6 +51,33 @@ use crate::{
 pub struct Script {
     pub(crate) nodes: Vec<(NodeTemplate, NodeBehavior)>,
     pub(crate) pods: Vec<PodRule>,
+    pub(crate) claims: Vec<ClaimRule>,
+}
+
+/// When the claims are bound that a selector matches.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimRule {
+    pub(crate) selector: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) behavior: ClaimBehavior,
+}
+
+impl ClaimRule {
+    /// Sets what the rule says.
+    pub(crate) fn apply(self, claims: Claims) {
+        let mut claims = claims.matching(self.selector);
+        if let Some(namespace) = self.namespace {
+            claims = claims.in_namespace(namespace);
+        }
+        ignore_invalid(claims.behave(self.behavior));
+    }
+}
+
+/// Logs an invalid selector. Scripts are checked when they are read.
+fn ignore_invalid(applied: Result<(), InvalidSelector>) {
+    if let Err(error) = applied {
+        tracing::error!(%error, "script has an invalid selector; ignoring the entry");
+    }
 }
 
 /// The behavior of the Pods that a selector matches.
@@ -65,14 +96,11 @@ impl PodRule {
         if let Some(namespace) = self.namespace {
             pods = pods.in_namespace(namespace);
         }
-        let behaves = self.behavior.map(|behavior| pods.behave(behavior));
-        let logs = self.logs.map(|lines| pods.logs(lines));
-        for error in [behaves, logs]
-            .into_iter()
-            .flatten()
-            .filter_map(Result::err)
-        {
-            tracing::error!(%error, "script has an invalid selector; ignoring the entry");
+        if let Some(behavior) = self.behavior {
+            ignore_invalid(pods.behave(behavior));
+        }
+        if let Some(lines) = self.logs {
+            ignore_invalid(pods.logs(lines));
         }
     }
 }
@@ -87,6 +115,16 @@ pub struct InvalidScript(String);
 struct Document {
     nodes: Vec<NodeEntry>,
     pods: Vec<PodEntry>,
+    claims: Vec<ClaimEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimEntry {
+    #[serde(default)]
+    selector: String,
+    namespace: Option<String>,
+    behavior: String,
 }
 
 #[derive(Deserialize)]
@@ -156,6 +194,10 @@ impl Script {
                 let at = format!("pods[{}]", script.pods.len());
                 script.pods.push(entry.read().map_err(located(&at))?);
             }
+            for entry in document.claims {
+                let at = format!("claims[{}]", script.claims.len());
+                script.claims.push(entry.read().map_err(located(&at))?);
+            }
         }
         Ok(script)
     }
@@ -190,12 +232,29 @@ impl NodeEntry {
     }
 }
 
+fn check_selector(selector: &str) -> Result<(), String> {
+    if !selector.is_empty() {
+        let selector: Result<Selector, _> = selector.parse();
+        selector.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+impl ClaimEntry {
+    fn read(self) -> Result<ClaimRule, String> {
+        check_selector(&self.selector)?;
+        let behavior = self.behavior.parse::<ClaimBehavior>();
+        Ok(ClaimRule {
+            selector: self.selector,
+            namespace: self.namespace,
+            behavior: behavior.map_err(|error| error.to_string())?,
+        })
+    }
+}
+
 impl PodEntry {
     fn read(self) -> Result<PodRule, String> {
-        if !self.selector.is_empty() {
-            let selector: Result<Selector, _> = self.selector.parse();
-            selector.map_err(|error| error.to_string())?;
-        }
+        check_selector(&self.selector)?;
         if self.behavior.is_none() && self.logs.is_none() {
             return Err("neither behavior nor logs is set".to_owned());
         }

@@ -92,9 +92,13 @@ async fn reconcile(
         recorder.event(&*deployment, EventType::Warning, "SelectingAll", message);
         return Ok(Action::await_change());
     }
-    // A set that was just adopted counts once the cache shows it, with a current resourceVersion.
     let selector = selector(&deployment);
     let claimed = api::claim::<_, ReplicaSet>(&cx, &*deployment, &selector, |_| true).await?;
+    if !claimed.adopted.is_empty() {
+        // It may have the current template, so no other set is created. It is counted once the cache
+        // shows it, with a current resourceVersion.
+        return Ok(Action::await_change());
+    }
     let sets = claimed.controlled;
     let populated = populated(&deployment, &sets, &cx)?;
     let plan = plan::plan(&deployment, &sets, &populated, environment.clock.now());

@@ -20,12 +20,14 @@ use k8s_openapi::{
         apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
         autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::{CronJob, Job},
+        certificates::v1::CertificateSigningRequest,
         core::v1::{
             ConfigMap, Endpoints, Namespace, Node, ObjectReference, PersistentVolume,
-            PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Service,
+            PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret, Service,
             ServiceAccount,
         },
         discovery::v1::EndpointSlice,
+        networking::v1::{IPAddress, ServiceCIDR},
         policy::v1::PodDisruptionBudget,
         rbac::v1::ClusterRole,
         storage::v1::StorageClass,
@@ -255,7 +257,11 @@ impl Collector {
             EndpointSlice,
             StorageClass,
             ReplicationController,
-            HorizontalPodAutoscaler
+            HorizontalPodAutoscaler,
+            Secret,
+            ServiceCIDR,
+            IPAddress,
+            CertificateSigningRequest
         );
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }

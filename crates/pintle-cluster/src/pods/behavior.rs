@@ -81,7 +81,7 @@ pub(super) struct Exit {
 }
 
 impl Exit {
-    fn new(code: i32) -> Self {
+    pub(super) fn new(code: i32) -> Self {
         Self {
             code,
             reason: None,

@@ -3,8 +3,10 @@
 //! The loop acts as the kubelets. It runs no containers; it only writes the status that kubelets would
 //! write. The [`Behavior`] of a Pod decides what its containers would do.
 
+mod admission;
 mod behavior;
 pub(crate) mod fit;
+mod helpers;
 mod logs;
 pub(crate) mod plan;
 pub(crate) mod script;
@@ -19,7 +21,7 @@ pub use self::{
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt, stream};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use parking_lot::Mutex;
@@ -29,7 +31,6 @@ use pintle::{
     events::{EventRecorder, EventType},
     informer::Event,
 };
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::plan::{Addresses, Host, Step};
@@ -38,6 +39,7 @@ use crate::{
     api::{self, unless_stale},
     loops::{Environment, LoopError},
     nodes,
+    rules::changes,
 };
 
 /// The number of Pods reconciled concurrently.
@@ -94,14 +96,6 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Returns a stream with an item for every change of a script.
-fn changes(scripts: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'static {
-    stream::unfold(scripts, |mut scripts| async {
-        scripts.changed().await.ok()?;
-        Some(((), scripts))
-    })
-}
-
 /// Returns the keys of the Pods that are bound to a node.
 pub(crate) fn on_node(pods: &Lister<Pod>, name: &str) -> Vec<ObjectKey> {
     let is_here = |pod: &Object<Pod>| pod.get().is_ok_and(|pod| state::node_name(&pod) == name);
@@ -148,9 +142,38 @@ async fn reconcile(
         // A script or the node wakes the Pod when it is back.
         return Ok(Action::await_change());
     }
+    let now = environment.clock.now();
+    if admission::is_unchecked(&pod) {
+        let left = admission::seen_in(&pod, now);
+        if !left.is_zero() {
+            return Ok(Action::requeue_after(left));
+        }
+        let mut others = Vec::new();
+        for key in on_node(&cx.lister::<Pod>()?, state::node_name(&pod)) {
+            let other = cx.lister::<Pod>()?.get(&key).map(|other| other.get());
+            others.extend(other.transpose()?);
+        }
+        let has_started = |it: &&Arc<Pod>| {
+            let status = it.status.as_ref();
+            state::is_active(it) && status.is_some_and(|status| status.start_time.is_some())
+        };
+        let started = others.iter().filter(has_started).map(|other| &**other);
+        if let Some(rejection) = admission::rejection(&pod, &node, started) {
+            let mut rejected = (*pod).clone();
+            rejected.status = Some(admission::rejected(
+                &pod,
+                &rejection,
+                environment.clock.now(),
+            ));
+            if api::replace_status(&cx, &rejected).await? {
+                let (reason, message) = (rejection.reason, rejection.message);
+                recorder.event(&*pod, EventType::Warning, reason, message);
+            }
+            return Ok(Action::await_change());
+        }
+    }
     let address = || addresses.lock().get_or_allocate(cached.uid());
     let behavior = environment.scripts.behavior(&pod);
-    let now = environment.clock.now();
     let host = Host {
         address: host,
         is_ready: nodes::lifecycle::is_ready(&node),
@@ -178,9 +201,15 @@ async fn reconcile(
             status,
             requeue_after,
         } => {
-            let mut pod = (*pod).clone();
-            pod.status = Some(*status);
-            api::replace_status(&cx, &pod).await?;
+            let exceeded = status.reason.as_deref() == Some(plan::DEADLINE_EXCEEDED)
+                && !state::is_finished(&pod);
+            let why = status.message.clone().filter(|_| exceeded);
+            let mut reported = (*pod).clone();
+            reported.status = Some(*status);
+            let written = api::replace_status(&cx, &reported).await?;
+            if let Some(why) = why.filter(|_| written) {
+                recorder.event(&*pod, EventType::Normal, plan::DEADLINE_EXCEEDED, why);
+            }
             requeue_after
         }
         Step::Remove => {

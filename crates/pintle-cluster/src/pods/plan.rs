@@ -52,10 +52,86 @@ pub(crate) enum Step {
     Remove,
 }
 
+/// The reason of a Pod that has exceeded its `activeDeadlineSeconds`.
+pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
 /// Returns the next action for a bound Pod whose containers behave like this.
 ///
 /// `address` allocates the address of the Pod when it starts.
 pub(crate) fn step(
+    pod: &Pod,
+    host: Host,
+    address: impl FnOnce() -> Ipv4Addr,
+    behavior: &Behavior,
+    pace: Pace,
+    now: Timestamp,
+) -> Step {
+    let is_alive = state::is_active(pod);
+    let left = deadline_in(pod, now).filter(|_| is_alive);
+    if left.is_some_and(|left| left.is_zero()) {
+        const WHY: &str = "Pod was active on the node longer than the specified deadline";
+        return Step::Report {
+            status: Box::new(stopped(pod, host.address, DEADLINE_EXCEEDED, WHY, now)),
+            requeue_after: None,
+        };
+    }
+    let step = run(pod, host, address, behavior, pace, now);
+    let step = if is_alive {
+        acknowledged(pod, step)
+    } else {
+        step
+    };
+    match left {
+        Some(left) => step.within(left),
+        None => step,
+    }
+}
+
+/// Returns how long a Pod that has started may still run, if it has an active deadline.
+fn deadline_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    let limit = pod.spec.as_ref()?.active_deadline_seconds?;
+    let Time(start) = pod.status.as_ref()?.start_time.as_ref()?;
+    let limit = Duration::from_secs(u64::try_from(limit).unwrap_or_default());
+    Some(remaining(*start, limit, now))
+}
+
+/// Reports that the kubelet has seen the current spec, even if nothing else follows from it.
+fn acknowledged(pod: &Pod, step: Step) -> Step {
+    let observed = pod.status.as_ref().and_then(|it| it.observed_generation);
+    if observed == pod.metadata.generation {
+        return step;
+    }
+    let report = |requeue_after| Step::Report {
+        status: Box::new(status::observed(pod)),
+        requeue_after,
+    };
+    match step {
+        Step::None => report(None),
+        Step::Wait(wait) => report(Some(wait)),
+        step => step,
+    }
+}
+
+impl Step {
+    /// Reconciles again after this time at the latest.
+    fn within(self, limit: Duration) -> Self {
+        match self {
+            Self::None => Self::Wait(limit),
+            Self::Wait(wait) => Self::Wait(wait.min(limit)),
+            Self::Report {
+                status,
+                requeue_after,
+            } => Self::Report {
+                status,
+                requeue_after: Some(requeue_after.map_or(limit, |wait| wait.min(limit))),
+            },
+            Self::Remove => Self::Remove,
+        }
+    }
+}
+
+/// Returns what follows from the behavior of the containers.
+fn run(
     pod: &Pod,
     host: Host,
     address: impl FnOnce() -> Ipv4Addr,
@@ -145,7 +221,7 @@ pub(crate) fn step(
                 _ => None,
             };
             let Some(exit) = exits else {
-                if state::is_ready(pod) == ready {
+                if state::is_ready(pod) == ready && !state::awaits_ephemeral_containers(pod) {
                     return left.map_or(Step::None, Step::Wait);
                 }
                 let containers = Containers::Running {
@@ -187,6 +263,21 @@ pub(crate) fn step(
 pub(crate) fn evicted(pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
     const WHY: &str = "The node was low on resource: ephemeral-storage. Threshold quantity: 10%, \
                        available: 0%. ";
+    let mut status = stopped(pod, host, "Evicted", WHY, now);
+    let target = PodCondition {
+        type_: "DisruptionTarget".into(),
+        status: "True".into(),
+        reason: Some("TerminationByKubelet".into()),
+        message: Some(WHY.into()),
+        observed_generation: pod.metadata.generation,
+        ..PodCondition::default()
+    };
+    status::with_condition(&mut status, target, now);
+    status
+}
+
+/// Returns the status of a Pod whose containers the kubelet stops.
+fn stopped(pod: &Pod, host: Ipv4Addr, reason: &str, message: &str, now: Timestamp) -> PodStatus {
     let started = pod
         .status
         .as_ref()
@@ -197,16 +288,8 @@ pub(crate) fn evicted(pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
         start: started.map_or(now, |Time(start)| *start),
     };
     let mut status = status::report(pod, place, &Containers::Stopped(&killed()), now);
-    status.reason = Some("Evicted".into());
-    status.message = Some(WHY.into());
-    let target = PodCondition {
-        type_: "DisruptionTarget".into(),
-        status: "True".into(),
-        reason: Some("TerminationByKubelet".into()),
-        message: Some(WHY.into()),
-        ..PodCondition::default()
-    };
-    status::with_condition(&mut status, target, now);
+    status.reason = Some(reason.into());
+    status.message = Some(message.into());
     status
 }
 

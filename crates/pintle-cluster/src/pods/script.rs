@@ -1,67 +1,38 @@
 //! Scripts: behaviors of the Pods that selectors match, set while the cluster runs.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::Mutex;
-use pintle::cache::{InvalidSelector, Selector};
+use pintle::cache::InvalidSelector;
 use pintle_apiserver::{PodLogLine, PodLogRequest};
-use tokio::sync::watch;
 
 use super::{
     behavior::Behavior,
     logs::{self, LogLine},
 };
-use crate::meta;
+use crate::{
+    meta,
+    rules::{Rules, Target},
+};
 
-/// The scripts of a cluster, newest last. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Scripts {
-    rules: Arc<Mutex<Vec<Rule>>>,
-    changed: watch::Sender<()>,
-}
-
-#[derive(Clone, Debug)]
-struct Rule {
-    namespace: Option<String>,
-    /// The text of the selector; equal texts are the same rule.
-    text: String,
-    selector: Selector,
-    what: What,
-}
+/// The scripts of a cluster.
+pub(crate) type Scripts = Rules<What>;
 
 /// The setting of a script. A script for the behavior and one for the logs do not replace each
 /// other.
 #[derive(Clone, Debug)]
-enum What {
+pub(crate) enum What {
     Behavior(Behavior),
     Logs(Vec<LogLine>),
 }
 
-impl Rule {
-    fn matches(&self, pod: &Pod) -> bool {
-        let namespace = pod.metadata.namespace.as_ref();
-        let is_here = self.namespace.is_none() || self.namespace.as_ref() == namespace;
-        is_here && meta::selects(&self.selector, &pod.metadata)
-    }
-}
-
 impl Scripts {
-    pub(crate) fn new() -> Self {
-        Self {
-            rules: Arc::default(),
-            changed: watch::Sender::new(()),
-        }
-    }
-
     /// Returns the behavior of a Pod: that of the newest matching script, of its annotation, or the
     /// default.
     pub(crate) fn behavior(&self, pod: &Pod) -> Behavior {
-        let behavior = |rule: &Rule| match &rule.what {
+        let behavior = |what: &What| match what {
             What::Behavior(behavior) => Some(behavior.clone()),
             What::Logs(_) => None,
         };
-        self.find(pod, behavior)
+        self.find(&pod.metadata, behavior)
             .unwrap_or_else(|| Behavior::of(pod))
     }
 
@@ -71,7 +42,7 @@ impl Scripts {
         let Ok(pod) = serde_json::from_value::<Pod>(request.pod.clone()) else {
             return Vec::new();
         };
-        let logs = |rule: &Rule| match &rule.what {
+        let logs = |what: &What| match what {
             What::Logs(lines) => Some(lines.clone()),
             What::Behavior(_) => None,
         };
@@ -79,23 +50,8 @@ impl Scripts {
             let text = meta::annotation(&pod.metadata, Behavior::LOGS).unwrap_or_default();
             text.lines().map(LogLine::from).collect()
         };
-        let lines = self.find(&pod, logs).unwrap_or_else(annotated);
+        let lines = self.find(&pod.metadata, logs).unwrap_or_else(annotated);
         logs::between(&lines, request.started, request.until)
-    }
-
-    fn find<T>(&self, pod: &Pod, what: impl Fn(&Rule) -> Option<T>) -> Option<T> {
-        let rules = self.rules.lock();
-        let mut matching = rules.iter().rev().filter(|rule| rule.matches(pod));
-        matching.find_map(what)
-    }
-
-    /// Returns a receiver that is notified of every change.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
-    fn retain(&self, keeps: impl Fn(&Rule) -> bool) {
-        self.rules.lock().retain(keeps);
     }
 }
 
@@ -104,29 +60,27 @@ impl Scripts {
 #[must_use = "a selection has no effect until a behavior is set"]
 pub struct Pods {
     scripts: Scripts,
-    namespace: Option<String>,
-    selector: String,
+    target: Target,
 }
 
 impl Pods {
     pub(crate) fn new(scripts: Scripts) -> Self {
         Self {
             scripts,
-            namespace: None,
-            selector: String::new(),
+            target: Target::default(),
         }
     }
 
     /// Limits the selection to the Pods whose labels match, for example `"app=web"`. The syntax is
     /// that of `kubectl -l`.
     pub fn matching(mut self, selector: impl Into<String>) -> Self {
-        self.selector = selector.into();
+        self.target.selector = selector.into();
         self
     }
 
     /// Limits the selection to one namespace.
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.target.namespace = Some(namespace.into());
         self
     }
 
@@ -172,22 +126,9 @@ impl Pods {
     }
 
     fn set(&self, what: What) -> Result<(), InvalidSelector> {
-        let selector = self.parsed()?;
         let kind = std::mem::discriminant(&what);
-        self.scripts
-            .retain(|rule| !self.is_mine(rule) || std::mem::discriminant(&rule.what) != kind);
-        self.scripts.rules.lock().push(Rule {
-            namespace: self.namespace.clone(),
-            text: self.selector.clone(),
-            selector,
-            what,
-        });
-        self.scripts.changed.send_replace(());
-        Ok(())
-    }
-
-    fn is_mine(&self, rule: &Rule) -> bool {
-        rule.namespace == self.namespace && rule.text == self.selector
+        let replaces = |other: &What| std::mem::discriminant(other) == kind;
+        self.scripts.set(&self.target, what, replaces)
     }
 
     /// Removes the scripts with this selection, so that earlier scripts, annotations and defaults
@@ -197,17 +138,7 @@ impl Pods {
     ///
     /// Fails if the selector is invalid.
     pub fn reset(&self) -> Result<(), InvalidSelector> {
-        self.parsed()?;
-        self.scripts.retain(|rule| !self.is_mine(rule));
-        self.scripts.changed.send_replace(());
-        Ok(())
-    }
-
-    fn parsed(&self) -> Result<Selector, InvalidSelector> {
-        if self.selector.is_empty() {
-            return Ok(Selector::everything());
-        }
-        self.selector.parse()
+        self.scripts.reset(&self.target)
     }
 
     /// Sets [`Behavior::run`].

@@ -116,6 +116,21 @@ pub(crate) fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerSt
     status.flat_map(|status| status.container_statuses.iter().flatten())
 }
 
+/// Returns whether a Pod has ephemeral containers that the kubelet has not started.
+pub(crate) fn awaits_ephemeral_containers(pod: &Pod) -> bool {
+    let spec = pod.spec.iter();
+    let mut wanted = spec.flat_map(|it| it.ephemeral_containers.iter().flatten());
+    let statuses = pod.status.as_ref();
+    let statuses = statuses.and_then(|it| it.ephemeral_container_statuses.as_deref());
+    let has_run = |name: &str| {
+        let known = statuses.unwrap_or_default().iter();
+        let mut known = known.filter(|it| it.name == name);
+        let state = known.next().and_then(|it| it.state.as_ref());
+        state.is_some_and(|it| it.running.is_some() || it.terminated.is_some())
+    };
+    wanted.any(|container| !has_run(&container.name))
+}
+
 /// Returns the progress of the containers of a Pod that has not finished. They all behave alike, so
 /// the first one represents all of them.
 pub(crate) fn progress(pod: &Pod) -> Progress {

@@ -11,7 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::{behavior::Exit, state};
+use super::{behavior::Exit, helpers, state};
 use crate::meta;
 
 /// The state to report for all containers of a Pod.
@@ -68,6 +68,8 @@ pub(super) fn report(pod: &Pod, place: Place, state: &Containers<'_>, now: Times
         phase: Some(phase.into()),
         conditions: Some(conditions(pod, state, now)),
         container_statuses: Some(statuses),
+        init_container_statuses: helpers::init_statuses(pod, state, now),
+        ephemeral_container_statuses: helpers::ephemeral_statuses(pod, state, now),
         host_ip: Some(place.host.to_string()),
         host_ips: Some(vec![HostIP {
             ip: place.host.to_string(),
@@ -77,8 +79,22 @@ pub(super) fn report(pod: &Pod, place: Place, state: &Containers<'_>, now: Times
             .map_or(before.pod_ips, |ip| Some(vec![PodIP { ip }])),
         pod_ip: address.or(before.pod_ip),
         start_time: Some(meta::time(place.start)),
+        observed_generation: pod.metadata.generation,
         ..before
     }
+}
+
+/// Returns the status of a Pod that has changed while its containers have not: the generation that
+/// the kubelet has seen.
+pub(super) fn observed(pod: &Pod) -> PodStatus {
+    let mut status = pod.status.clone().unwrap_or_default();
+    status.observed_generation = pod.metadata.generation;
+    for condition in status.conditions.iter_mut().flatten() {
+        if KUBELET_CONDITIONS.contains(&condition.type_.as_str()) {
+            condition.observed_generation = pod.metadata.generation;
+        }
+    }
+    status
 }
 
 fn container_status(
@@ -96,11 +112,7 @@ fn container_status(
     let running_since = running_since(&status);
     status.image.clone_from(&image);
     let id = |restarts: i32| {
-        let base = format!(
-            "simulated://{}/{}",
-            meta::uid(&pod.metadata),
-            container.name
-        );
+        let base = container_id(pod, &container.name);
         match restarts {
             0 => base,
             restarts => format!("{base}/{restarts}"),
@@ -179,7 +191,11 @@ fn container_status(
     }
 }
 
-fn running_since(status: &ContainerStatus) -> Option<Time> {
+pub(super) fn container_id(pod: &Pod, container: &str) -> String {
+    format!("simulated://{}/{container}", meta::uid(&pod.metadata))
+}
+
+pub(super) fn running_since(status: &ContainerStatus) -> Option<Time> {
     status.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
 
@@ -188,7 +204,7 @@ fn has_run(status: &ContainerStatus) -> bool {
     last.is_some_and(|last| last.terminated.is_some())
 }
 
-fn waiting(reason: &str, message: Option<String>) -> ContainerState {
+pub(super) fn waiting(reason: &str, message: Option<String>) -> ContainerState {
     ContainerState {
         waiting: Some(ContainerStateWaiting {
             reason: Some(reason.into()),
@@ -231,6 +247,15 @@ pub(super) fn condition(type_: &str, value: bool, now: Timestamp) -> PodConditio
     }
 }
 
+/// The conditions that the kubelet owns, in its order.
+const KUBELET_CONDITIONS: [&str; 5] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+];
+
 /// Returns the conditions in the order of the kubelet, followed by those of others. Transition times
 /// change only with the status.
 fn conditions(pod: &Pod, state: &Containers<'_>, now: Timestamp) -> Vec<PodCondition> {
@@ -256,17 +281,12 @@ fn conditions(pod: &Pod, state: &Containers<'_>, now: Timestamp) -> Vec<PodCondi
             condition.reason = Some(reason.into());
         }
     };
-    let own = [
-        ("PodReadyToStartContainers", has_sandbox),
-        ("Initialized", true),
-        ("Ready", ready),
-        ("ContainersReady", ready),
-        ("PodScheduled", true),
-    ];
+    let own = KUBELET_CONDITIONS.iter();
+    let own = own.zip([has_sandbox, true, ready, ready, true]);
     let mut conditions: Vec<PodCondition> = own
-        .iter()
         .map(|(type_, value)| {
-            let mut new = condition(type_, *value, now);
+            let mut new = condition(type_, value, now);
+            new.observed_generation = pod.metadata.generation;
             explain(&mut new);
             match state::condition(pod, type_) {
                 Some(old) if old.status == new.status => PodCondition {
@@ -279,7 +299,7 @@ fn conditions(pod: &Pod, state: &Containers<'_>, now: Timestamp) -> Vec<PodCondi
         .collect();
     let all = pod.status.iter();
     let all = all.flat_map(|status| status.conditions.iter().flatten());
-    let foreign = all.filter(|it| own.iter().all(|(type_, _)| *type_ != it.type_));
+    let foreign = all.filter(|it| !KUBELET_CONDITIONS.contains(&it.type_.as_str()));
     conditions.extend(foreign.cloned());
     conditions
 }

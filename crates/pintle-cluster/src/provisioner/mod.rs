@@ -7,6 +7,7 @@ mod plan;
 
 use std::sync::Arc;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
@@ -24,7 +25,8 @@ use crate::{
     api::{self, unless_stale},
     loops::{Environment, LoopError},
     meta,
-    volumes::{claim_key, matching::claim_class},
+    rules::changes,
+    volumes::{behavior::Hold, claim_key, matching::claim_class, unbound},
 };
 
 /// Runs the loop until `stop` is cancelled.
@@ -44,15 +46,22 @@ pub(crate) async fn run(
         }
     }
     let recorder = environment.events.recorder("pintle-provisioner");
+    let pending = environment
+        .informers
+        .informer::<PersistentVolumeClaim>()
+        .lister();
+    let rescripted = changes(environment.claims.subscribe());
+    let shared = environment.clone();
     let claims = environment
         .controller::<PersistentVolumeClaim>("provisioner")
+        .wakes(rescripted.flat_map(move |()| stream::iter(unbound(&pending))))
         .watches::<PersistentVolume>(|volume, _| {
             let claim = volume.get().ok().and_then(|volume| claim_key(&volume));
             claim.into_iter().collect()
         })
         .watches::<StorageClass>(|_, _| Vec::new())
         .run_by_key(
-            move |key, cx| reconcile_claim(key, cx, recorder.clone()),
+            move |key, cx| reconcile_claim(key, cx, shared.clone(), recorder.clone()),
             &stop,
         );
     let volumes = environment
@@ -65,12 +74,21 @@ pub(crate) async fn run(
 async fn reconcile_claim(
     key: ObjectKey,
     cx: Context,
+    environment: Arc<Environment>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let Some(cached) = cx.lister::<PersistentVolumeClaim>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let claim = cached.get()?;
+    let held = environment.claims.hold(&claim, environment.clock.now());
+    let volume_name = claim.spec.as_ref().and_then(|it| it.volume_name.as_ref());
+    match held {
+        Ok(Hold::Free) => {}
+        _ if volume_name.is_some() => {}
+        Ok(Hold::For(left)) => return Ok(Action::requeue_after(left)),
+        Ok(Hold::Forever) | Err(_) => return Ok(Action::await_change()),
+    }
     let class = claim_class(&claim).map(ObjectKey::cluster);
     let class = class.and_then(|key| cx.lister::<StorageClass>().ok()?.get(&key));
     let class = class.map(|class| class.get()).transpose()?;

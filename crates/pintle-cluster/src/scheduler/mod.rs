@@ -5,19 +5,20 @@
 //! one after the other, each with the earlier ones taken into account; writes overlap.
 //!
 //! ```text
-//! events of Pods, nodes, namespaces ──► state (world, queue) ──► plan ──► writes ──► outcome ──► state
+//! events of Pods, nodes, namespaces, claims ──► state (world, queue) ──► plan ──► writes ──► outcome ──► state
 //! ```
 //!
 //! An unschedulable Pod is retried when a change may help it, and written to only if the outcome
 //! differs. Differences from kube-scheduler: of equally good nodes, the one with the fewest Pods is
 //! chosen and then the first by name, not a random one; all nodes are compared, however many there
-//! are; volumes, images, resource claims and Pod groups do not count.
+//! are; where volumes can be reached, images, resource claims and Pod groups do not count.
 
 mod affinity;
+mod claims;
 mod filter;
 mod plan;
 mod pod;
-mod ports;
+pub(crate) mod ports;
 mod preempt;
 mod queue;
 mod score;
@@ -32,8 +33,9 @@ use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use k8s_openapi::api::{
-    core::v1::{Namespace, Node, Pod},
+    core::v1::{Namespace, Node, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
+    storage::v1::StorageClass,
 };
 use parking_lot::Mutex;
 use pintle::{
@@ -60,7 +62,7 @@ pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
-    let state = Arc::new(Mutex::new(State::default()));
+    let state = Arc::new(Mutex::new(State::new(environment.binds_claims)));
     let changed = Arc::new(Notify::new());
     let nodes = observe::<Node>(&environment, &state, &changed, |state, event| match event {
         Observed::Present(node) => {
@@ -84,9 +86,21 @@ pub(crate) async fn run(
         let namespace = object.get().ok().filter(|_| is_present);
         state.observe_namespace(object.key().name(), namespace.as_deref());
     });
+    let claims =
+        observe::<PersistentVolumeClaim>(&environment, &state, &changed, |state, event| {
+            let (Observed::Present(object) | Observed::Gone(object)) = event;
+            let is_present = matches!(event, Observed::Present(_));
+            state.observe_claim(object.key(), object.get().ok().filter(|_| is_present));
+        });
+    let classes = observe::<StorageClass>(&environment, &state, &changed, |state, event| {
+        let (Observed::Present(object) | Observed::Gone(object)) = event;
+        let is_present = matches!(event, Observed::Present(_));
+        let class = object.get().ok().filter(|_| is_present);
+        state.observe_class(object.key().name(), class);
+    });
     let budgets = environment.informers.informer::<PodDisruptionBudget>();
     // A decision that misses nodes or Pods would be wrong.
-    for registration in [&nodes, &pods, &namespaces] {
+    for registration in [&nodes, &pods, &namespaces, &claims, &classes] {
         tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),

@@ -41,6 +41,9 @@ pub(super) fn schedule(pod: &Arc<PodInfo>, view: &View<'_>) -> Decision {
         let why = "pod affinity terms conflict";
         return refuse(pod, view, Some(why), &Rejections::new(), None);
     }
+    if let Some(why) = view.claims.problem(pod) {
+        return refuse(pod, view, Some(&why), &Rejections::new(), None);
+    }
     let filter = Filter::new(pod, nodes, view.namespaces);
     let check =
         |node: &NodeInfo| filter::check_with_nominated(pod, node, nodes, view, Some(&filter));

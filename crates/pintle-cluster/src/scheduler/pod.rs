@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::{
     affinity::Terms,
+    claims::Used,
     ports::{self, HostPort},
     spread::Spread,
 };
-use crate::{meta, pods::state};
+use crate::{meta, pods::state, volume_protection::plan::ephemeral_claim};
 
 /// Amounts by resource, in whole units; of `cpu` in thousandths.
 pub(super) type Resources = BTreeMap<String, i64>;
@@ -37,6 +38,7 @@ pub(super) struct PodInfo {
     pub(super) ports: Vec<HostPort>,
     pub(super) terms: Terms,
     pub(super) spread: Spread,
+    pub(super) claims: Vec<Used>,
 }
 
 impl PodInfo {
@@ -50,6 +52,7 @@ impl PodInfo {
             ports: ports::host_ports(&pod),
             terms: Terms::of(&pod),
             spread: Spread::of(&pod),
+            claims: claims(&pod),
             pod,
         }
     }
@@ -93,6 +96,24 @@ impl PodInfo {
         let node = status.nominated_node_name.as_deref();
         node.filter(|node| !node.is_empty())
     }
+}
+
+/// Returns the claims that a Pod uses.
+fn claims(pod: &Pod) -> Vec<Used> {
+    let spec = pod.spec.iter();
+    let volumes = spec.flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .filter_map(|volume| match &volume.persistent_volume_claim {
+            Some(claim) => Some(Used {
+                name: claim.claim_name.clone(),
+                is_ephemeral: false,
+            }),
+            None => volume.ephemeral.is_some().then(|| Used {
+                name: ephemeral_claim(pod, &volume.name),
+                is_ephemeral: true,
+            }),
+        })
+        .collect()
 }
 
 pub(super) fn priority(pod: &Pod) -> i32 {

@@ -6,7 +6,7 @@ const ANY_ADDRESS: &str = "0.0.0.0";
 
 /// A host port of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HostPort {
+pub(crate) struct HostPort {
     address: String,
     protocol: String,
     port: i32,
@@ -14,7 +14,7 @@ pub(super) struct HostPort {
 
 impl HostPort {
     /// Returns whether any of `others` is the same port on an overlapping address.
-    pub(super) fn conflicts(&self, others: &[Self]) -> bool {
+    pub(crate) fn conflicts(&self, others: &[Self]) -> bool {
         let anywhere = |port: &Self| port.address == ANY_ADDRESS;
         others.iter().any(|other| {
             other.port == self.port
@@ -25,7 +25,7 @@ impl HostPort {
 }
 
 /// Returns the host ports of containers and sidecars.
-pub(super) fn host_ports(pod: &Pod) -> Vec<HostPort> {
+pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {
         let all = spec.init_containers.iter().flatten();

@@ -120,7 +120,13 @@ impl Queue {
             return;
         }
         for pending in self.pods.values_mut() {
-            if change == Change::Room || filter::depends_on_neighbours(&pending.pod) {
+            let helps = match change {
+                Change::None => false,
+                Change::Neighbours => filter::depends_on_neighbours(&pending.pod),
+                Change::Claims => !pending.pod.claims.is_empty(),
+                Change::Room => true,
+            };
+            if helps {
                 Self::help(pending, &mut self.ready);
             }
         }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::{
-    core::v1::{Namespace, Node, Pod},
+    core::v1::{Namespace, Node, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
+    storage::v1::StorageClass,
 };
+use pintle::cache::ObjectKey;
 use tokio::time::Instant;
 
 use super::{
@@ -49,6 +51,27 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Returns a state in which Pods wait for their claims, or do not.
+    pub(super) fn new(binds_claims: bool) -> Self {
+        let mut state = Self::default();
+        state.world.claims.are_bound = binds_claims;
+        state
+    }
+
+    pub(super) fn observe_claim(
+        &mut self,
+        key: &ObjectKey,
+        claim: Option<Arc<PersistentVolumeClaim>>,
+    ) {
+        self.world.claims.set(key, claim);
+        self.queue.apply(Change::Claims);
+    }
+
+    pub(super) fn observe_class(&mut self, name: &str, class: Option<Arc<StorageClass>>) {
+        self.world.claims.set_class(name, class);
+        self.queue.apply(Change::Claims);
+    }
+
     pub(super) fn observe_node(&mut self, node: Arc<Node>) {
         let change = self.world.set_node(node);
         self.queue.apply(change);

@@ -14,7 +14,10 @@ use k8s_openapi::{
 };
 use pintle_apiserver::quota::resource_amount;
 
-use super::pod::{PodInfo, Resources};
+use super::{
+    claims::Claims,
+    pod::{PodInfo, Resources},
+};
 use crate::meta::{self, Labels};
 
 /// A node and the Pods on it.
@@ -85,6 +88,7 @@ pub(super) struct View<'a> {
     pub(super) nominated: &'a BTreeMap<String, Nominated>,
     pub(super) namespaces: &'a BTreeMap<String, Labels>,
     pub(super) budgets: &'a [Arc<PodDisruptionBudget>],
+    pub(super) claims: &'a Claims,
 }
 
 impl<'a> View<'a> {
@@ -121,6 +125,8 @@ pub(super) enum Change {
     None,
     /// Those that depend on the nodes of other Pods.
     Neighbours,
+    /// Those with claims.
+    Claims,
     /// All of them.
     Room,
 }
@@ -133,6 +139,7 @@ pub(super) struct World {
     places: BTreeMap<String, (String, Arc<PodInfo>)>,
     pub(super) nominated: BTreeMap<String, Nominated>,
     namespaces: BTreeMap<String, Labels>,
+    pub(super) claims: Claims,
 }
 
 impl World {
@@ -224,6 +231,7 @@ impl World {
             nominated: &self.nominated,
             namespaces: &self.namespaces,
             budgets,
+            claims: &self.claims,
         }
     }
 

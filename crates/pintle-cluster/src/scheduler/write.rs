@@ -105,6 +105,7 @@ impl Writer {
             status: "False".into(),
             reason: Some("Unschedulable".into()),
             message: Some(message.into()),
+            observed_generation: pod.pod.metadata.generation,
             ..PodCondition::default()
         };
         with_condition(&mut status, condition, self.clock.now());
@@ -149,6 +150,7 @@ impl Writer {
                 message: Some(format!(
                     "{SCHEDULER}: preempting to accommodate a higher priority pod"
                 )),
+                observed_generation: victim.pod.metadata.generation,
                 ..PodCondition::default()
             };
             let is_marked = state::condition(&victim.pod, "DisruptionTarget")

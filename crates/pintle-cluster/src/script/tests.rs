@@ -83,3 +83,20 @@ fn invalid_script_is_explained() {
         assert!(error.contains(why), "{text}: {error}");
     }
 }
+
+/// Proves cluster/script.
+#[test]
+fn claims_of_a_script_are_read() {
+    let text = "claims: [{ selector: app=db, namespace: prod, behavior: never-bind }]";
+    let script = Script::parse(text).unwrap();
+    let [rule] = script.claims.as_slice() else {
+        panic!("{script:?}");
+    };
+    assert_eq!(rule.behavior, ClaimBehavior::never_bind());
+    assert_eq!(rule.namespace.as_deref(), Some("prod"));
+    let error = Script::parse("claims: [{ behavior: bind later=1s }]").unwrap_err();
+    let why = r#"claims[0]: invalid behavior "bind later=1s": unknown option "later=1s""#;
+    assert_eq!(error.to_string(), why);
+    let error = Script::parse("claims: [{ selector: app in, behavior: bind }]").unwrap_err();
+    assert!(error.to_string().starts_with("claims[0]: "), "{error}");
+}

@@ -45,7 +45,7 @@ pub(crate) fn claims(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-fn ephemeral_claim(pod: &Pod, volume: &str) -> String {
+pub(crate) fn ephemeral_claim(pod: &Pod, volume: &str) -> String {
     format!("{}-{volume}", meta::name(&pod.metadata))
 }
 

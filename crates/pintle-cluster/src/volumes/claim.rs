@@ -81,6 +81,11 @@ pub(super) struct World {
     pub(super) consumers: Vec<Consumer>,
 }
 
+/// Returns whether the binding of a claim is not complete.
+pub(crate) fn awaits_binding(claim: &PersistentVolumeClaim) -> bool {
+    meta::annotation(&claim.metadata, BIND_COMPLETED).is_none()
+}
+
 /// Decides about a claim.
 pub(super) fn plan(claim: &PersistentVolumeClaim, world: &World) -> Step {
     let named = |name: &str| {
@@ -88,7 +93,7 @@ pub(super) fn plan(claim: &PersistentVolumeClaim, world: &World) -> Step {
         volumes.find(|volume| meta::name(&volume.metadata) == name)
     };
     let wanted = spec(claim).volume_name.as_deref().unwrap_or_default();
-    if meta::annotation(&claim.metadata, BIND_COMPLETED).is_some() {
+    if !awaits_binding(claim) {
         return plan_bound(claim, wanted, named(wanted));
     }
     if wanted.is_empty() {
@@ -149,7 +154,7 @@ fn plan_bound(
 }
 
 /// Returns whether a claim is bound only when a Pod uses it.
-pub(super) fn waits_for_consumer(
+pub(crate) fn waits_for_consumer(
     claim: &PersistentVolumeClaim,
     classes: &BTreeMap<String, Arc<StorageClass>>,
 ) -> bool {
@@ -267,7 +272,7 @@ fn default_class(classes: &BTreeMap<String, Arc<StorageClass>>) -> Option<&str> 
     defaults.first().map(|(name, _)| name.as_str())
 }
 
-pub(super) fn spec(claim: &PersistentVolumeClaim) -> &PersistentVolumeClaimSpec {
+pub(crate) fn spec(claim: &PersistentVolumeClaim) -> &PersistentVolumeClaimSpec {
     static NONE: std::sync::LazyLock<PersistentVolumeClaimSpec> =
         std::sync::LazyLock::new(PersistentVolumeClaimSpec::default);
     claim.spec.as_ref().unwrap_or(&NONE)

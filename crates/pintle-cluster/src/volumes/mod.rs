@@ -5,12 +5,14 @@
 //! its status, the claim, its status. Writes that have been made are skipped, so that an interrupted
 //! binding is completed later.
 
+pub(crate) mod behavior;
 pub(crate) mod claim;
 pub(crate) mod matching;
 pub(crate) mod volume;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
@@ -24,12 +26,16 @@ use pintle::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::claim::{Consumer, Note, World};
+use self::{
+    behavior::Hold,
+    claim::{Consumer, Note, World},
+};
 use crate::{
     api::{self, unless_stale},
     loops::{Environment, LoopError},
     meta,
     pods::state::{is_finished, node_name},
+    rules::changes,
     volume_protection::plan::claims,
 };
 
@@ -50,8 +56,11 @@ pub(crate) async fn run(
         .lister();
     let recorder = environment.events.recorder("persistentvolume-controller");
     let (pending, said, warnings) = (all.clone(), Said::default(), recorder.clone());
+    let (shared, scripted) = (environment.clone(), all.clone());
+    let rescripted = changes(environment.claims.subscribe());
     let claims = environment
         .controller::<PersistentVolumeClaim>("persistentvolume-binder")
+        .wakes(rescripted.flat_map(move |()| stream::iter(unbound(&scripted))))
         .watches::<PersistentVolume>(move |volume, _| claims_of(volume, &all))
         .watches::<StorageClass>(move |_, _| unbound(&pending))
         .watches::<Pod>(|pod, _| {
@@ -63,7 +72,10 @@ pub(crate) async fn run(
         })
         .watches::<Node>(|_, _| Vec::new())
         .run_by_key(
-            move |key, cx| reconcile_claim(key, cx, said.clone(), warnings.clone()),
+            move |key, cx| {
+                let (environment, recorder) = (shared.clone(), warnings.clone());
+                reconcile_claim(key, cx, environment, said.clone(), recorder)
+            },
             &stop,
         );
     let volumes = environment
@@ -109,11 +121,11 @@ pub(crate) fn claim_key(volume: &PersistentVolume) -> Option<ObjectKey> {
 }
 
 /// Returns the claims that are not bound.
-fn unbound(all: &Lister<PersistentVolumeClaim>) -> Vec<ObjectKey> {
+pub(crate) fn unbound(all: &Lister<PersistentVolumeClaim>) -> Vec<ObjectKey> {
     let mut claims = all.list();
     claims.retain(|claim| {
         let claim = claim.get();
-        claim.is_ok_and(|it| meta::annotation(&it.metadata, claim::BIND_COMPLETED).is_none())
+        claim.is_ok_and(|claim| claim::awaits_binding(&claim))
     });
     let mut keys: Vec<_> = claims.iter().map(|claim| claim.key().clone()).collect();
     keys.sort_unstable();
@@ -132,6 +144,7 @@ fn record<K: kube::Resource<DynamicType = ()>>(recorder: &EventRecorder, object:
 async fn reconcile_claim(
     key: ObjectKey,
     cx: Context,
+    environment: Arc<Environment>,
     said: Said,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
@@ -140,7 +153,24 @@ async fn reconcile_claim(
         return Ok(Action::await_change());
     };
     let claim = cached.get()?;
-    let (phase, note) = match claim::plan(&claim, &world(&claim, &key, &cx)?) {
+    let held = environment.claims.hold(&claim, environment.clock.now());
+    let action = match &held {
+        Ok(Hold::For(left)) => Action::requeue_after(*left),
+        _ => Action::await_change(),
+    };
+    let mut world = world(&claim, &key, &cx)?;
+    if claim::awaits_binding(&claim) && held != Ok(Hold::Free) {
+        // As if there were no volume for it.
+        world.volumes.clear();
+    }
+    let planned = match held {
+        Err(error) if claim::awaits_binding(&claim) => {
+            let note = Note::warning("InvalidBehavior", error.to_string());
+            claim::Step::Wait(Some(note))
+        }
+        _ => claim::plan(&claim, &world),
+    };
+    let (phase, note) = match planned {
         claim::Step::Wait(note) => ("Pending", note),
         claim::Step::Lose(note) => ("Lost", Some(note)),
         claim::Step::Bind(volume) => {
@@ -158,7 +188,7 @@ async fn reconcile_claim(
                 record(&recorder, &*claim, &note);
                 said.lock().insert(key, note);
             }
-            return Ok(Action::await_change());
+            return Ok(action);
         }
     };
     let status = claim::status(&claim, phase, None);
@@ -176,7 +206,7 @@ async fn reconcile_claim(
         };
         api::replace_status(&cx, &claim).await?;
     }
-    Ok(Action::await_change())
+    Ok(action)
 }
 
 /// Reads the inputs of the decision about a claim: few, if the claim names its volume.

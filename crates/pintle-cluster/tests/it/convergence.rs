@@ -19,9 +19,17 @@ use crate::support::{
 };
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
-    core::v1::{Pod, ReplicationController, Service},
+    autoscaling::v2::HorizontalPodAutoscaler,
+    batch::v1::CronJob,
+    core::v1::{
+        Endpoints, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret,
+        Service,
+    },
+    networking::v1::ServiceCIDR,
+    policy::v1::PodDisruptionBudget,
 };
-use pintle_cluster::{Builder, Loops};
+use kube::{Api, api::PostParams};
+use pintle_cluster::{Builder, ClaimBehavior, Cluster, Loops};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -113,6 +121,81 @@ fn failed_write_or_lost_response_leads_to_the_same_result() {
     }
 }
 
+/// Creates something for every loop, and waits until the cluster has converged.
+async fn populate(cluster: &Cluster, kubectl: &Kubectl) {
+    kubectl.create_deployment("web", "nginx:1", 3).await;
+    kubectl.rollout("web").await;
+    kubectl.set_image("web", "nginx:2").await;
+    kubectl.rollout("web").await;
+    kubectl.create_stateful_set("db", "postgres:1", 2).await;
+    kubectl.create_job("pi", "pi:1", 2).await;
+    kubectl.create_daemon_set("agent", "agent:1").await;
+    let (app, ports) = (json!({ "app": "web" }), json!([{ "port": 80 }]));
+    let service = json!({ "selector": app, "ports": ports });
+    let service = json!({ "metadata": { "name": "web" }, "spec": service });
+    kubectl.create::<Service>(service).await;
+    let template = json!({
+        "metadata": { "labels": { "app": "old" } },
+        "spec": { "containers": [{ "name": "main", "image": "old:1" }] },
+    });
+    kubectl
+        .create::<ReplicationController>(json!({
+            "metadata": { "name": "old" }, "spec": { "template": template },
+        }))
+        .await;
+    let nowhere = json!({ "metadata": { "name": "nowhere" }, "spec": {
+        "nodeSelector": { "disk": "none" }, "containers": [{ "name": "c", "image": "x" }] } });
+    kubectl.create::<Pod>(nowhere).await;
+    let limits = json!({ "metadata": { "name": "limits" }, "spec": { "hard": { "pods": 100 } } });
+    kubectl.create::<ResourceQuota>(limits).await;
+    let budget = json!({ "metadata": { "name": "web" }, "spec": {
+        "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } } });
+    kubectl.create::<PodDisruptionBudget>(budget).await;
+    cluster
+        .load()
+        .matching("app=web")
+        .uses("cpu", "100m")
+        .unwrap();
+    let target = json!({ "type": "AverageValue", "averageValue": "100m" });
+    let reference = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+    let autoscaler = json!({ "metadata": { "name": "web" }, "spec": {
+        "maxReplicas": 5, "scaleTargetRef": reference,
+        "metrics": [{ "type": "Resource", "resource": { "name": "cpu", "target": target } }] } });
+    kubectl.create::<HorizontalPodAutoscaler>(autoscaler).await;
+    let account = json!({ "kubernetes.io/service-account.name": "default" });
+    let token = json!({ "metadata": { "name": "token", "annotations": account },
+        "type": "kubernetes.io/service-account-token" });
+    kubectl.create::<Secret>(token).await;
+    let resources = json!({ "requests": { "storage": "1Gi" } });
+    for (name, behavior) in [
+        ("data", "bind"),
+        ("late", "bind after=20s"),
+        ("never", "never-bind"),
+    ] {
+        let annotations = json!({ ClaimBehavior::ANNOTATION: behavior });
+        let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
+        let metadata = json!({ "name": name, "annotations": annotations });
+        let claim = json!({ "metadata": metadata, "spec": spec });
+        kubectl.create::<PersistentVolumeClaim>(claim).await;
+    }
+    let endpoints = json!({ "metadata": { "name": "mirrored" },
+        "subsets": [{ "addresses": [{ "ip": "192.0.2.1" }], "ports": [{ "port": 1 }] }] });
+    let service = json!({ "metadata": { "name": "mirrored" }, "spec": { "ports": ports } });
+    kubectl.create::<Service>(service).await;
+    kubectl.create::<Endpoints>(endpoints).await;
+    let ranges = Api::<ServiceCIDR>::all(kubectl.client.clone());
+    let range = json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["203.0.113.0/24"] } });
+    let range = serde_json::from_value(range).unwrap();
+    ranges.create(&PostParams::default(), &range).await.unwrap();
+    let yearly = json!({ "schedule": "0 0 31 12 *", "jobTemplate": { "spec": { "template": {
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x" }] },
+    }}}});
+    let yearly = json!({ "metadata": { "name": "yearly" }, "spec": yearly });
+    kubectl.create::<CronJob>(yearly).await;
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(kubectl.pods().await.len(), 10);
+}
+
 /// Proves cluster/end-states.
 #[test]
 fn idle_cluster_writes_nothing_for_a_day() {
@@ -120,46 +203,75 @@ fn idle_cluster_writes_nothing_for_a_day() {
         let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
         let gateway = Gateway::new(&server, None);
-        let all = builder(&server, &gateway, Instant::now()).loops(Loops::ALL);
+        let began = Instant::now();
+        let all = builder(&server, &gateway, began).loops(Loops::ALL);
         let cluster = all.start().await;
-        kubectl.create_deployment("web", "nginx:1", 3).await;
-        kubectl.rollout("web").await;
-        kubectl.set_image("web", "nginx:2").await;
-        kubectl.rollout("web").await;
-        kubectl.create_stateful_set("db", "postgres:1", 2).await;
-        kubectl.create_job("pi", "pi:1", 2).await;
-        kubectl.create_daemon_set("agent", "agent:1").await;
-        let (app, ports) = (json!({ "app": "web" }), json!([{ "port": 80 }]));
-        let service = json!({ "selector": app, "ports": ports });
-        let service = json!({ "metadata": { "name": "web" }, "spec": service });
-        kubectl.create::<Service>(service).await;
-        let template = json!({
-            "metadata": { "labels": { "app": "old" } },
-            "spec": { "containers": [{ "name": "main", "image": "old:1" }] },
-        });
-        kubectl
-            .create::<ReplicationController>(json!({
-                "metadata": { "name": "old" }, "spec": { "template": template },
-            }))
-            .await;
-        let nowhere = json!({ "metadata": { "name": "nowhere" }, "spec": {
-            "nodeSelector": { "disk": "none" }, "containers": [{ "name": "c", "image": "x" }] } });
-        kubectl.create::<Pod>(nowhere).await;
-        sleep(Duration::from_secs(30)).await;
-        assert_eq!(kubectl.pods().await.len(), 10);
+        populate(&cluster, &kubectl).await;
         gateway.reset();
-        sleep(Duration::from_secs(600)).await;
+        sleep(Duration::from_mins(10)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
         assert_eq!(gateway.traffic().events, 0);
         cluster.stop().await;
 
         // Without nodes, whose leases would add 8640 writes.
         let others = Loops::ALL.without(Loops::NODES);
-        let others = builder(&server, &gateway, Instant::now()).loops(others);
+        let others = builder(&server, &gateway, began).loops(others);
         let cluster = others.start().await;
-        sleep(Duration::from_secs(24 * 3600)).await;
+        cluster
+            .load()
+            .matching("app=web")
+            .uses("cpu", "100m")
+            .unwrap();
+        // Loops that restart may repeat an event.
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+        gateway.reset();
+        sleep(Duration::from_hours(24)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
         assert_eq!(gateway.traffic().events, 0);
+        cluster.stop().await;
+    });
+}
+
+/// Proves cluster/end-states.
+#[test]
+fn only_due_schedules_write_in_a_day() {
+    run(async {
+        let server = virtual_server();
+        let kubectl = Kubectl::new(server.client());
+        let gateway = Gateway::new(&server, None);
+        let began = Instant::now();
+        let all = builder(&server, &gateway, began).loops(Loops::ALL);
+        let cluster = all.start().await;
+        populate(&cluster, &kubectl).await;
+        cluster.stop().await;
+        let others = Loops::ALL.without(Loops::NODES);
+        let others = builder(&server, &gateway, began).loops(others);
+        let cluster = others.start().await;
+        cluster
+            .load()
+            .matching("app=web")
+            .uses("cpu", "100m")
+            .unwrap();
+        let tick = json!({ "schedule": "30 */6 * * *", "jobTemplate": { "spec": { "template": {
+            "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x" }] },
+        }}}});
+        let tick = json!({ "metadata": { "name": "tick" }, "spec": tick });
+        kubectl.create::<CronJob>(tick).await;
+        sleep(Duration::from_secs(10)).await;
+        gateway.reset();
+        sleep(Duration::from_hours(24)).await;
+        let writes = gateway.traffic().writes;
+        let jobs = |write: &&String| write.starts_with("POST") && write.ends_with("/jobs");
+        assert_eq!(writes.iter().filter(jobs).count(), 4, "{writes:#?}");
+        let mut others = writes;
+        others.retain(|write| {
+            let is_new =
+                write.starts_with("POST") && (write.ends_with("/jobs") || write.ends_with("/pods"));
+            // Its Pods count towards the quota.
+            !is_new && !write.contains("/tick") && !write.contains("/resourcequotas/limits")
+        });
+        assert_eq!(others, Vec::<String>::new());
         cluster.stop().await;
     });
 }

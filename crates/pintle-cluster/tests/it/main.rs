@@ -8,6 +8,7 @@
 )]
 
 mod autoscaler;
+mod certificates;
 mod components;
 mod convergence;
 mod cron_job;
@@ -18,6 +19,7 @@ mod garbage;
 mod job;
 mod logs;
 mod nodes;
+mod pod_life;
 mod pod_scripts;
 mod policies;
 #[cfg(all(unix, feature = "cli"))]
@@ -29,9 +31,12 @@ mod replication_controller;
 mod rollout;
 mod scheduler;
 mod scheduling;
+mod service_cidrs;
+mod stale_caches;
 mod stateful_set;
 mod storage;
 mod support;
+mod tokens;
 mod trials;
 mod volumes;
 mod your_controller;

@@ -359,3 +359,30 @@ async fn deleting_a_deployment_deletes_sets_and_pods() {
     .await;
     cluster.stop().await;
 }
+
+/// Proves workloads/adoption, workloads/revisions.
+#[tokio::test(start_paused = true)]
+async fn deployment_adopts_the_set_of_an_orphaned_one() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let template = json!({
+        "metadata": { "labels": { "app": "web" } },
+        "spec": { "containers": [{ "name": "main", "image": "nginx:1" }] },
+    });
+    let deployment = |name: &str| {
+        let spec = json!({ "selector": { "matchLabels": { "app": "web" } }, "template": template });
+        json!({ "metadata": { "name": name }, "spec": spec })
+    };
+    kubectl.create::<Deployment>(deployment("first")).await;
+    kubectl.rollout("first").await;
+    let before = kubectl.list::<ReplicaSet>().await.remove(0);
+    kubectl
+        .delete::<Deployment>("first", &DeleteParams::orphan())
+        .await;
+    until_gone(&kubectl.api::<Deployment>(), "first").await;
+    kubectl.create::<Deployment>(deployment("second")).await;
+    kubectl.rollout("second").await;
+    let sets = kubectl.list::<ReplicaSet>().await;
+    assert_eq!(sets.len(), 1, "{sets:?}");
+    assert_eq!(sets[0].metadata.uid, before.metadata.uid);
+    cluster.stop().await;
+}

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::support::{Kubectl, annotation, start, until_gone, virtual_cluster, wait_for};
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use pintle_cluster::Loops;
+use pintle_cluster::{ClaimBehavior, Loops};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -261,5 +261,144 @@ async fn claim_is_lost_with_its_volume() {
         .await;
     sleep(Duration::from_mins(1)).await;
     until_claim(&kubectl, "data", "Pending").await;
+    cluster.stop().await;
+}
+
+/// Proves volumes/script.
+#[tokio::test(start_paused = true)]
+async fn claims_bind_late_or_never() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let phase = async |name: &str| {
+        let claim = kubectl.get::<PersistentVolumeClaim>(name).await;
+        claim.status.unwrap().phase.unwrap()
+    };
+    let create = async |name: &str, behavior: Option<&str>| {
+        let annotations = behavior.map(|it| json!({ ClaimBehavior::ANNOTATION: it }));
+        let resources = json!({ "requests": { "storage": "1Gi" } });
+        let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
+        let metadata = json!({ "name": name, "labels": { "app": name },
+            "annotations": annotations });
+        let claim = json!({ "metadata": metadata, "spec": spec });
+        kubectl.create::<PersistentVolumeClaim>(claim).await;
+    };
+    cluster
+        .claims()
+        .matching("app=scripted")
+        .never_bind()
+        .unwrap();
+    create("plain", None).await;
+    create("never", Some("never-bind")).await;
+    create("late", Some("bind after=1m")).await;
+    create("scripted", None).await;
+    create("typo", Some("bnid")).await;
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(phase("plain").await, "Bound");
+    for name in ["never", "late", "scripted", "typo"] {
+        assert_eq!(phase(name).await, "Pending", "{name}");
+    }
+    let events = kubectl.list::<Event>().await.into_iter();
+    let mut warnings = events.filter(|it| it.reason.as_deref() == Some("InvalidBehavior"));
+    assert!(
+        warnings
+            .next()
+            .unwrap()
+            .message
+            .unwrap()
+            .contains("\"bnid\"")
+    );
+
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(phase("late").await, "Bound");
+    cluster.claims().matching("app=scripted").reset().unwrap();
+    let annotation = json!({ "annotations": { ClaimBehavior::ANNOTATION: null } });
+    let patch = json!({ "metadata": annotation });
+    kubectl.patch::<PersistentVolumeClaim>("never", patch).await;
+    sleep(Duration::from_secs(5)).await;
+    for name in ["never", "scripted"] {
+        assert_eq!(phase(name).await, "Bound", "{name}");
+    }
+    cluster.stop().await;
+}
+
+/// Proves volumes/pods-wait, volumes/ephemeral.
+#[tokio::test(start_paused = true)]
+async fn pods_wait_for_their_claims() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    cluster.claims().matching("app=slow").never_bind().unwrap();
+    let pod = async |name: &str, source: Value| {
+        let mut volume = source;
+        volume["name"] = json!("data");
+        let containers = json!([{ "name": "main", "image": "nginx" }]);
+        let spec = json!({ "containers": containers, "volumes": [volume] });
+        let pod = json!({ "metadata": { "name": name }, "spec": spec });
+        kubectl.create::<Pod>(pod).await;
+    };
+    let resources = json!({ "requests": { "storage": "1Gi" } });
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
+    let metadata = json!({ "name": "slow", "labels": { "app": "slow" } });
+    let claim = json!({ "metadata": metadata, "spec": spec });
+    kubectl.create::<PersistentVolumeClaim>(claim).await;
+    pod(
+        "missing",
+        json!({ "persistentVolumeClaim": { "claimName": "none" } }),
+    )
+    .await;
+    pod(
+        "waiting",
+        json!({ "persistentVolumeClaim": { "claimName": "slow" } }),
+    )
+    .await;
+    let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": spec });
+    pod(
+        "scratch",
+        json!({ "ephemeral": { "volumeClaimTemplate": template } }),
+    )
+    .await;
+    sleep(Duration::from_secs(10)).await;
+    let scheduled = async |name: &str| {
+        let pod = kubectl.get::<Pod>(name).await;
+        let conditions = pod.status.unwrap().conditions.unwrap();
+        let scheduled = conditions.into_iter().find(|it| it.type_ == "PodScheduled");
+        let scheduled = scheduled.unwrap();
+        (
+            scheduled.status == "True",
+            scheduled.message.unwrap_or_default(),
+        )
+    };
+    let (is_scheduled, why) = scheduled("missing").await;
+    let not_found = r#"0/2 nodes are available: persistentvolumeclaim "none" not found."#;
+    assert!(!is_scheduled && why.starts_with(not_found), "{why}");
+    let (is_scheduled, why) = scheduled("waiting").await;
+    let unbound = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+    assert!(!is_scheduled && why.starts_with(unbound), "{why}");
+    assert!(scheduled("scratch").await.0);
+    let claim = kubectl.get::<PersistentVolumeClaim>("scratch-data").await;
+    assert_eq!(claim.metadata.labels.unwrap()["a"], "b");
+
+    cluster.claims().matching("app=slow").reset().unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert!(scheduled("waiting").await.0);
+    kubectl
+        .delete::<Pod>("scratch", &DeleteParams::default())
+        .await;
+    until_gone(&kubectl.api::<PersistentVolumeClaim>(), "scratch-data").await;
+
+    // Its Pod protects a claim that is deleted, and no other Pod can use it.
+    let claims = kubectl.api::<PersistentVolumeClaim>();
+    claims
+        .delete("slow", &DeleteParams::default())
+        .await
+        .unwrap();
+    pod(
+        "late",
+        json!({ "persistentVolumeClaim": { "claimName": "slow" } }),
+    )
+    .await;
+    sleep(Duration::from_secs(10)).await;
+    let (is_scheduled, why) = scheduled("late").await;
+    assert!(
+        !is_scheduled && why.contains(r#""slow" is being deleted"#),
+        "{why}"
+    );
     cluster.stop().await;
 }

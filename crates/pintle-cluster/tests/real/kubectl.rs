@@ -52,7 +52,12 @@ impl Kubectl {
 /// Proves cluster/end-states.
 #[tokio::test]
 async fn kubectl_manages_a_deployment() {
-    let kubectl = Kubectl(Program::start(&["--pod-ready-after", "0.2"]));
+    let kubectl = Kubectl(Program::start(&[
+        "--pod-ready-after",
+        "0.2",
+        "--pod-stop-after",
+        "0",
+    ]));
     kubectl.expect(
         "create deployment web --image=nginx --replicas=3",
         "deployment.apps/web created",

@@ -115,7 +115,7 @@ async fn reconcile(
         }
         Verdict::Evict => {
             let why = "Taint manager: deleting due to NoExecute taint";
-            let target = disruption_target("DeletionByTaintManager", why);
+            let target = disruption_target(&pod, "DeletionByTaintManager", why);
             with_condition(&mut status, target, now);
             if pod.status.as_ref() != Some(&status) && !replace_status(&cx, &pod, status).await? {
                 return Ok(Action::await_change());
@@ -131,7 +131,7 @@ async fn reconcile(
                 status.phase = Some("Failed".into());
                 if gone {
                     let why = "PodGC: node no longer exists";
-                    let target = disruption_target("DeletionByPodGC", why);
+                    let target = disruption_target(&pod, "DeletionByPodGC", why);
                     with_condition(&mut status, target, now);
                 }
                 if !replace_status(&cx, &pod, status).await? {
@@ -144,12 +144,13 @@ async fn reconcile(
     Ok(Action::await_change())
 }
 
-fn disruption_target(reason: &str, message: &str) -> PodCondition {
+fn disruption_target(pod: &Pod, reason: &str, message: &str) -> PodCondition {
     PodCondition {
         type_: "DisruptionTarget".into(),
         status: "True".into(),
         reason: Some(reason.into()),
         message: Some(message.into()),
+        observed_generation: pod.metadata.generation,
         ..PodCondition::default()
     }
 }
