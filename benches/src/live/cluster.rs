@@ -1,4 +1,4 @@
-//! Benchmark: Deployments to Pods.
+//! Benchmark: Deployments, `StatefulSet`s and Jobs to Pods.
 
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ use super::{Server, let_go, many, namespace, post, service_account};
 pub(crate) struct LoopArgs {
     #[command(flatten)]
     server: Server,
+    /// Run the loops of `StatefulSet`s and Jobs, too
+    #[arg(long)]
+    mixed: bool,
 }
 
 /// Runs Pintle's loops on any server: the same ones that kube-controller-manager runs in comparison.
@@ -28,6 +31,11 @@ pub(crate) async fn loops(args: &LoopArgs) -> Result<()> {
         | Loops::GARBAGE_COLLECTOR
         | Loops::NAMESPACE
         | Loops::SERVICE_ACCOUNT;
+    let loops = if args.mixed {
+        loops | Loops::STATEFUL_SET | Loops::JOB
+    } else {
+        loops
+    };
     let client = args.server.client().await?;
     let cluster = Cluster::builder().client(client).loops(loops).start().await;
     println!("ready");
@@ -43,7 +51,10 @@ pub(crate) struct Args {
     /// Number of Deployments
     #[arg(long, default_value_t = 100)]
     objects: usize,
-    /// Pods per Deployment
+    /// As many `StatefulSet`s and Jobs
+    #[arg(long)]
+    mixed: bool,
+    /// Pods per object
     #[arg(long, default_value_t = 3)]
     replicas: usize,
 }
@@ -67,6 +78,51 @@ fn deployment(i: usize, replicas: usize) -> String {
     .to_string()
 }
 
+/// A StatefulSet that does not wait for its Pods: no kubelet makes them ready.
+fn stateful_set(i: usize, replicas: usize) -> String {
+    let labels = json!({"app": format!("db-{i}")});
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": format!("db-{i}"), "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "db",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "db", "image": "registry.example/db:1.0"}]},
+            },
+        },
+    })
+    .to_string()
+}
+
+fn job(i: usize, pods: usize) -> String {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": format!("job-{i}")},
+        "spec": {
+            "completions": pods,
+            "parallelism": pods,
+            "template": {"spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "job", "image": "registry.example/job:1.0"}],
+            }},
+        },
+    })
+    .to_string()
+}
+
+/// Builds the body of an object from its number and that of its Pods.
+type Object = fn(usize, usize) -> String;
+
+const KINDS: [(&str, Object); 3] = [
+    ("apps/v1/deployments", deployment),
+    ("apps/v1/statefulsets", stateful_set),
+    ("batch/v1/jobs", job),
+];
+
 #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
@@ -84,13 +140,18 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
     pods.synced().await;
 
     let (begin, before) = (Instant::now(), args.server.server_cpu());
-    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
-    many(args.objects, 8, |i| {
-        post(&client, &path, deployment(i, args.replicas))
-    })
-    .await?;
+    let kinds = if args.mixed { &KINDS[..] } else { &KINDS[..1] };
+    for (resource, object) in kinds {
+        let (version, plural) = resource.rsplit_once('/').unwrap_or_default();
+        let path = format!("/apis/{version}/namespaces/{NAMESPACE}/{plural}");
+        many(args.objects, 8, |i| {
+            post(&client, &path, object(i, args.replicas))
+        })
+        .await?;
+    }
     let created = begin.elapsed().as_secs_f64();
-    let wanted = args.objects * args.replicas;
+    let objects = args.objects * kinds.len();
+    let wanted = objects * args.replicas;
     loop {
         let changed = lister.changed();
         if lister.len() >= wanted {
@@ -114,7 +175,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
         bail!("{found} Pods exist instead of {wanted}");
     }
     Ok(json!({
-        "count": wanted, "objects": args.objects, "wall_s": wall, "created_s": created,
+        "count": wanted, "objects": objects, "wall_s": wall, "created_s": created,
         "server_cpu_s": cpu,
     }))
 }

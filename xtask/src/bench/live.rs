@@ -334,54 +334,79 @@ impl Runner {
     // The loops of the cluster.
 
     pub(super) fn cluster(&mut self, results: &mut WorkResults) {
-        let deployments = size(1000, self.quick);
-        let case = format!("{} Deployments of 3 Pods", count(deployments));
+        let objects = size(1000, self.quick);
+        let cases = [
+            (format!("{} Deployments of 3 Pods", count(objects)), false),
+            (
+                format!(
+                    "{} Deployments, StatefulSets and Jobs each, of 3 Pods",
+                    count(objects)
+                ),
+                true,
+            ),
+        ];
         for round in 1..=results.rounds {
-            for peer in Self::in_turn(round, [PINTLE_LOOPS, PINTLE_LOOPS_REAL, REAL_LOOPS]) {
-                if self.interrupt.is_raised() {
-                    return;
+            for (case, mixed) in &cases {
+                for peer in Self::in_turn(round, [PINTLE_LOOPS, PINTLE_LOOPS_REAL, REAL_LOOPS]) {
+                    if self.interrupt.is_raised() {
+                        return;
+                    }
+                    self.progress
+                        .step(&format!("{}: {case}, {peer}", Work::Cluster.name()));
+                    let measured = self.loops_of(peer, objects, *mixed);
+                    let outcome = Self::outcome(peer, measured);
+                    self.record(results, case, peer, round, outcome);
                 }
-                self.progress
-                    .step(&format!("{}: {case}, {peer}", Work::Cluster.name()));
-                let measured = if peer == PINTLE_LOOPS {
-                    Ours::start(self).and_then(|server| {
-                        let loops = self.our_loops(&server.args())?;
-                        self.deploy(loops, &server.args(), deployments)
-                    })
-                } else {
-                    Live::start(&self.interrupt).and_then(|server| {
-                        let loops = if peer == REAL_LOOPS {
-                            Self::real_loops(&server)?
-                        } else {
-                            self.our_loops(&server.args())?
-                        };
-                        self.deploy(loops, &server.args(), deployments)
-                    })
-                };
-                let outcome = Self::outcome(peer, measured);
-                self.record(results, &case, peer, round, outcome);
             }
         }
     }
 
-    fn our_loops(&self, server: &[String]) -> Result<Running> {
+    /// Measures the loops of a peer. With `mixed`, there are as many `StatefulSets` and Jobs as
+    /// Deployments.
+    fn loops_of(&self, peer: &str, objects: usize, mixed: bool) -> Result<Value> {
+        if peer == PINTLE_LOOPS {
+            let server = Ours::start(self)?;
+            let loops = self.our_loops(&server.args(), mixed)?;
+            return self.deploy(loops, &server.args(), objects, mixed);
+        }
+        let server = Live::start(&self.interrupt)?;
+        let loops = if peer == REAL_LOOPS {
+            Self::real_loops(&server, mixed)?
+        } else {
+            self.our_loops(&server.args(), mixed)?
+        };
+        self.deploy(loops, &server.args(), objects, mixed)
+    }
+
+    fn our_loops(&self, server: &[String], mixed: bool) -> Result<Running> {
         let mut command = program::ours(self.programs.ours()?, "loops", Cores::Client);
         command.args(server);
+        if mixed {
+            command.arg("--mixed");
+        }
         let mut running = Running::start("pintle-cluster", &mut command)?;
         running.line(Duration::from_secs(60))?;
         Ok(running)
     }
 
     /// Runs only the loops that ours are compared with, without rate limits.
-    fn real_loops(server: &Live) -> Result<Running> {
+    fn real_loops(server: &Live, mixed: bool) -> Result<Running> {
         let program = server.plane.bin().join("kube-controller-manager");
         let credentials = server.plane.dir().credentials();
         let file = |name: &str| credentials.join(name).display().to_string();
         let mut command = program::command(&program, Cores::Client);
+        let mut controllers = vec![
+            "deployment-controller",
+            "replicaset-controller",
+            "garbage-collector-controller",
+            "namespace-controller",
+            "serviceaccount-controller",
+        ];
+        if mixed {
+            controllers.extend(["statefulset-controller", "job-controller"]);
+        }
         command.args([
-            "--controllers=deployment-controller,replicaset-controller,\
-             garbage-collector-controller,namespace-controller,serviceaccount-controller"
-                .replace(' ', ""),
+            format!("--controllers={}", controllers.join(",")),
             format!("--kubeconfig={}", server.kubeconfig().display()),
             format!(
                 "--service-account-private-key-file={}",
@@ -404,11 +429,18 @@ impl Runner {
         Ok(running)
     }
 
-    fn deploy(&self, mut loops: Running, server: &[String], deployments: usize) -> Result<Value> {
+    fn deploy(
+        &self,
+        mut loops: Running,
+        server: &[String],
+        objects: usize,
+        mixed: bool,
+    ) -> Result<Value> {
         let pid = loops.pid();
         let before = program::cpu_of(pid);
         let mut args = server.to_vec();
-        args.extend(["--objects".to_owned(), deployments.to_string()]);
+        args.extend(["--objects".to_owned(), objects.to_string()]);
+        args.extend(mixed.then(|| "--mixed".to_owned()));
         let driven = self.drive(
             "drive-cluster",
             &args,

@@ -80,7 +80,7 @@ impl Work {
             Self::Reconcile => "No-op reconciles",
             Self::Foo => "Foo controllers, end to end on a real control plane",
             Self::Apiserver => "API servers",
-            Self::Cluster => "Deployments to Pods: the controller manager's loops",
+            Self::Cluster => "Workloads to Pods: the controller manager's loops",
         }
     }
 

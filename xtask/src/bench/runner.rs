@@ -66,7 +66,7 @@ impl Runner {
         let rounds = self.rounds(work);
         let runs = match work {
             Work::Foo | Work::Apiserver => rounds * 2,
-            Work::Cluster => rounds * 3,
+            Work::Cluster => rounds * 6,
             _ => {
                 let cases = plan::cases(work, self.quick).into_iter();
                 cases

@@ -9,6 +9,7 @@ mod daemon_sets;
 mod endpoints;
 mod garbage;
 mod jobs;
+mod manifests;
 mod mask;
 mod namespaces;
 mod pair;

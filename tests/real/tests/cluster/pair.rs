@@ -109,7 +109,7 @@ impl Pair {
 }
 
 /// Marks the lines that only one of the texts has.
-fn difference(real: &str, ours: &str) -> String {
+pub(super) fn difference(real: &str, ours: &str) -> String {
     let only = |here: &str, there: &str, mark: &str| {
         let there: Vec<&str> = there.lines().collect();
         let lines = here.lines().map(|line| {
