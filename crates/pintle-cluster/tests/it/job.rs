@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     ResourceExt,
-    api::{DeleteParams, PropagationPolicy},
+    api::{DeleteParams, Patch, PatchParams, PropagationPolicy},
 };
 use pintle_cluster::{Behavior, Builder, Loops};
 use serde_json::{Value, json};
@@ -434,4 +434,37 @@ fn failed_or_unanswered_write_counts_every_pod_once() {
         let (end, _) = run(play(Some(fault)));
         assert_eq!(end, reference, "{fault:?} of {writes:#?}");
     }
+}
+
+/// Proves job/indexed.
+#[tokio::test(start_paused = true)]
+async fn indexed_job_is_elastic() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let pod = json!({ "restartPolicy": "Never",
+        "containers": [{ "name": "main", "image": "pi:1" }] });
+    let behavior = json!({ "annotations": { "pintle.dev/behavior": "run" } });
+    let template = json!({ "metadata": behavior, "spec": pod });
+    let spec = json!({ "completionMode": "Indexed", "completions": 2, "parallelism": 2,
+        "template": template });
+    let job = json!({ "metadata": { "name": "elastic" }, "spec": spec });
+    kubectl.create::<Job>(job).await;
+    for size in [4, 1] {
+        let spec = json!({ "completions": size, "parallelism": size });
+        kubectl
+            .patch::<Job>("elastic", json!({ "spec": spec }))
+            .await;
+        sleep(Duration::from_secs(30)).await;
+        let status = kubectl.get::<Job>("elastic").await.status.unwrap();
+        assert_eq!(status.active, Some(size));
+    }
+    let spec = json!({ "spec": { "completions": 3 } });
+    let jobs = kubectl.api::<Job>();
+    let (params, patch) = (PatchParams::default(), Patch::Merge(spec));
+    let refused = jobs.patch("elastic", &params, &patch).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("can only be modified in tandem"),
+        "{refused}"
+    );
+    cluster.stop().await;
 }

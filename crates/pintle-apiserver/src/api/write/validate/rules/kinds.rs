@@ -225,7 +225,18 @@ pub(super) fn job_change(new: &Value, old: &Value, errors: &mut Errors) {
     if !suspended(old) {
         immutable("spec.template", new, old, errors);
     }
-    for path in ["spec.completions", "spec.selector", "spec.completionMode"] {
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    if spec["completionMode"] != "Indexed" {
+        immutable("spec.completions", new, old, errors);
+    } else if spec["completions"] != before["completions"]
+        && !spec["completions"].is_null()
+        && spec["completions"] != spec["parallelism"]
+    {
+        let why = "can only be modified in tandem with spec.parallelism";
+        let found = spec["completions"].clone();
+        errors.push(FieldError::invalid("spec.completions", found, why));
+    }
+    for path in ["spec.selector", "spec.completionMode"] {
         immutable(path, new, old, errors);
     }
 }
