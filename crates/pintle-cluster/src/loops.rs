@@ -11,9 +11,10 @@ use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{
         Endpoints, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
-        Service,
+        Secret, Service,
     },
     discovery::v1::EndpointSlice,
+    networking::v1::ServiceCIDR,
     policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
@@ -244,6 +245,8 @@ fn shared_informers(informers: &InformerFactory) -> Vec<Box<dyn Any + Send + Syn
         Box::new(informers.informer::<ReplicationController>()),
         Box::new(informers.informer::<PersistentVolumeClaim>()),
         Box::new(informers.informer::<PodDisruptionBudget>()),
+        Box::new(informers.informer::<Secret>()),
+        Box::new(informers.informer::<ServiceCIDR>()),
     ]
 }
 

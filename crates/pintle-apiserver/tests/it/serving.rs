@@ -376,15 +376,21 @@ async fn client_certificate_identifies_the_user() {
         whoami(client_of(&bound.kubeconfig()).await).await.unwrap(),
         ("kubernetes-admin".to_owned(), groups(&["system:masters"]))
     );
-    // Every listener has its own authority.
-    let other = server.serve("127.0.0.1:0").await.unwrap();
-    let mut foreign: serde_json::Value =
-        serde_json::from_str(&other.user_kubeconfig("alice", None).unwrap()).unwrap();
+    // All listeners of a server share its authority; another server has its own.
+    let second = server.serve("127.0.0.1:0").await.unwrap();
+    let other = ApiServer::builder().build();
+    let other = other.serve("127.0.0.1:0").await.unwrap();
     let ours: serde_json::Value = serde_json::from_str(&alice).unwrap();
-    foreign["clusters"] = ours["clusters"].clone();
-    assert!(whoami(client_of(&foreign.to_string()).await).await.is_err());
-    bound.shutdown().await;
-    other.shutdown().await;
+    for (issuer, is_trusted) in [(&second, true), (&other, false)] {
+        let issued = issuer.user_kubeconfig("alice", None).unwrap();
+        let mut issued: serde_json::Value = serde_json::from_str(&issued).unwrap();
+        issued["clusters"] = ours["clusters"].clone();
+        let user = whoami(client_of(&issued.to_string()).await).await;
+        assert_eq!(user.is_ok(), is_trusted);
+    }
+    for bound in [bound, second, other] {
+        bound.shutdown().await;
+    }
 }
 
 /// Creates a `SelfSubjectReview` with extra headers.

@@ -33,9 +33,7 @@ pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
-    // Kept, so that the controller below gets the same one.
-    let informer = environment.informers.informer::<Secret>();
-    let secrets = informer.lister();
+    let secrets = environment.informers.informer::<Secret>().lister();
     let is_token = Predicate::new(|_, secret: &Object<Secret>| {
         secret.get().is_ok_and(|secret| plan::is_token(&secret))
     });

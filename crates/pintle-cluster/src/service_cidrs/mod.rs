@@ -45,9 +45,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
     let shared = environment.clone();
-    // Kept, so that the controllers below get the same one.
-    let informer = environment.informers.informer::<ServiceCIDR>();
-    let ranges = informer.lister();
+    let ranges = environment.informers.informer::<ServiceCIDR>().lister();
     let others = ranges.clone();
     let ranges = environment
         .controller::<ServiceCIDR>("service-cidr-controller")
