@@ -78,12 +78,11 @@ impl Setup {
     /// Returns the runtime of a scenario.
     fn runtime(&self) -> std::io::Result<LocalRuntime> {
         let mut builder = Builder::new_current_thread();
-        builder.enable_time();
+        builder.enable_time().start_paused(!self.is_program);
         #[cfg(feature = "cli")]
         if self.is_program {
-            return builder.enable_io().build_local(LocalOptions::default());
+            builder.enable_io();
         }
-        builder.start_paused(true);
         builder.build_local(LocalOptions::default())
     }
 
