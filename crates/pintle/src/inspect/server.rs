@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST},
 };
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -74,6 +74,9 @@ pub enum ServeError {
     /// No token is required, but others than this machine could connect.
     #[error("{0} is not a loopback address: serve the inspector there only with a token")]
     NeedsToken(SocketAddr),
+    /// The token that was set is empty, so that everybody would know it.
+    #[error("the inspector's token is empty: set another one, or let it be made up")]
+    EmptyToken,
     /// The system has no randomness for a token.
     #[error("cannot make up a token: {0}")]
     Random(String),
@@ -89,15 +92,20 @@ impl Inspector {
     ///
     /// # Errors
     ///
-    /// The address cannot be bound, or is not a loopback address and no token is required.
+    /// The address cannot be bound, or is not a loopback address and no token is required, or the
+    /// [token](super::Settings::token) that was set is empty.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe: nothing listens until it returns.
     pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Serving, ServeError> {
+        let token = &self.program.settings.token;
+        if matches!(token, Token::Fixed(token) if token.trim().is_empty()) {
+            return Err(ServeError::EmptyToken);
+        }
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let token = match &self.program.settings.token {
+        let token = match token {
             Token::Random => Some(random_token()?),
             Token::Fixed(token) => Some(token.clone()),
             Token::None if address.ip().is_loopback() => None,
@@ -228,7 +236,7 @@ impl Server {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         }
         let query = Parameters::of(request.uri().query().unwrap_or_default());
-        if let Some(refusal) = self.refuse(request, &query) {
+        if let Some(refusal) = self.refuse(request.headers(), &query) {
             return refusal;
         }
         let inspector = &self.inspector;
@@ -259,17 +267,18 @@ impl Server {
     /// Returns the refusal of a request that does not present the token. Without a token, only
     /// requests to a loopback name are served, so that no web site can reach the API under a name of
     /// its own.
-    fn refuse(&self, request: &Request<Incoming>, query: &Parameters) -> Option<Response<Body>> {
+    fn refuse(&self, headers: &HeaderMap, query: &Parameters) -> Option<Response<Body>> {
         let Some(token) = &self.token else {
-            let host = request.headers().get(HOST)?.to_str().unwrap_or_default();
+            let host = headers.get(HOST)?.to_str().unwrap_or_default();
             let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
             let local = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
             return (!local).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
         };
-        let bearer = request.headers().get(AUTHORIZATION);
+        let bearer = headers.get(AUTHORIZATION);
         let bearer = bearer.and_then(|header| header.to_str().ok()?.strip_prefix("Bearer "));
-        let presented = bearer.or(query.get("token")).unwrap_or_default();
-        (!is_same(presented.as_bytes(), token.as_bytes())).then(|| {
+        let presented = bearer.or(query.get("token"));
+        let known = presented.is_some_and(|own| is_same(own.as_bytes(), token.as_bytes()));
+        (!known).then(|| {
             let why = "open the URL that the program printed or logged at its start: it contains \
                        the token\n";
             plain(StatusCode::UNAUTHORIZED, why)

@@ -80,6 +80,8 @@ impl Settings {
     }
 
     /// Sets the token that a request has to present, instead of one that is made up at each start.
+    ///
+    /// An empty token is refused when the inspector is served. A manager does not log this token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Token::Fixed(token.into());
         self

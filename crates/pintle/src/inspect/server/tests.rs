@@ -1,4 +1,23 @@
 use super::*;
+use crate::inspect::Settings;
+
+fn server(token: Option<&str>) -> Arc<Server> {
+    Arc::new(Server {
+        inspector: Inspector::new("tests"),
+        token: token.map(str::to_owned),
+        streams: Arc::new(Semaphore::new(STREAMS)),
+    })
+}
+
+/// Returns the status with which a request with these headers and this query is refused.
+fn refused(server: &Server, headers: &[(&'static str, &'static str)], query: &str) -> Option<u16> {
+    let pairs = headers.iter().map(|&(name, value)| {
+        let name = http::HeaderName::from_static(name);
+        (name, HeaderValue::from_static(value))
+    });
+    let refusal = server.refuse(&pairs.collect(), &Parameters::of(query));
+    refusal.map(|refusal| refusal.status().as_u16())
+}
 
 #[test]
 fn queries_are_decoded() {
@@ -20,4 +39,24 @@ fn tokens_are_compared_as_a_whole() {
         assert!(!is_same(other, b"abc"));
     }
     assert_ne!(random_token().unwrap(), random_token().unwrap());
+}
+
+#[tokio::test]
+async fn empty_token_is_refused() {
+    for token in ["", " \n"] {
+        let inspector = Settings::new("tests").token(token).build();
+        let error = inspector.serve("127.0.0.1:0").await.unwrap_err();
+        assert!(matches!(error, ServeError::EmptyToken), "{error}");
+    }
+}
+
+#[test]
+fn absent_credential_matches_no_token() {
+    assert_eq!(refused(&server(Some("")), &[], ""), Some(401));
+    let server = server(Some("abc"));
+    assert_eq!(refused(&server, &[], ""), Some(401));
+    assert_eq!(refused(&server, &[], "token="), Some(401));
+    assert_eq!(refused(&server, &[], "token=abc"), None);
+    let bearer = [("authorization", "Bearer abc")];
+    assert_eq!(refused(&server, &bearer, ""), None);
 }
