@@ -19,6 +19,7 @@ use futures::{StreamExt, stream};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST},
+    uri::Authority,
 };
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
@@ -269,10 +270,7 @@ impl Server {
     /// its own.
     fn refuse(&self, headers: &HeaderMap, query: &Parameters) -> Option<Response<Body>> {
         let Some(token) = &self.token else {
-            let host = headers.get(HOST)?.to_str().unwrap_or_default();
-            let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-            let local = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
-            return (!local).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
+            return (!is_local(headers)).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
         };
         let bearer = headers.get(AUTHORIZATION);
         let bearer = bearer.and_then(|header| header.to_str().ok()?.strip_prefix("Bearer "));
@@ -446,6 +444,17 @@ fn decode(text: &str) -> String {
         rest = after;
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns whether a request names this machine as its host. One without a name does not.
+fn is_local(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    authority.is_some_and(|authority| {
+        let name = authority.host();
+        let mut local = ["localhost", "127.0.0.1", "[::1]"].iter();
+        local.any(|local| name.eq_ignore_ascii_case(local))
+    })
 }
 
 /// Compares without stopping at the first difference.

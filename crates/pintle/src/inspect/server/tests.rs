@@ -60,3 +60,28 @@ fn absent_credential_matches_no_token() {
     let bearer = [("authorization", "Bearer abc")];
     assert_eq!(refused(&server, &bearer, ""), None);
 }
+
+#[test]
+fn without_a_token_the_host_has_to_be_local() {
+    let server = server(None);
+    assert_eq!(refused(&server, &[], ""), Some(403));
+    for host in [
+        "localhost",
+        "LocalHost:80",
+        "127.0.0.1:80",
+        "[::1]",
+        "[::1]:80",
+    ] {
+        assert_eq!(refused(&server, &[("host", host)], ""), None, "{host}");
+    }
+    for host in [
+        "",
+        "evil.example.com",
+        "localhost.example.com",
+        "[::2]",
+        "::1",
+        "127.0.0.1.nip.io",
+    ] {
+        assert_eq!(refused(&server, &[("host", host)], ""), Some(403), "{host}");
+    }
+}
