@@ -1,8 +1,8 @@
 //! Serves the page and the API over plain HTTP.
 //!
-//! Everything is read-only, every response is bounded, and so are the connections. A stream sends a
-//! new state when something has changed, at most twice a second, and computes nothing as long as
-//! nothing has.
+//! Everything is read-only, every response is bounded, and so are the connections, in number and in
+//! time. A stream sends a new state when something has changed, at most twice a second, and every two
+//! seconds otherwise, because texts contain times. It ends after ten minutes; browsers reconnect.
 
 use std::{
     convert::Infallible,
@@ -10,7 +10,11 @@ use std::{
     fmt::Write as _,
     io,
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -30,10 +34,11 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::{
-    net::{TcpListener, TcpStream, ToSocketAddrs},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, ToSocketAddrs},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinHandle, JoinSet},
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -44,8 +49,14 @@ use crate::{cache::ObjectKey, probes::accept};
 const CONNECTIONS: usize = 32;
 /// The number of concurrent streams; further ones are refused, so that requests get through.
 const STREAMS: usize = 16;
+/// The number of concurrent traces; further ones are refused, because each takes much CPU.
+const TRACES: usize = 1;
 /// How long a connection may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may last whose response is not a stream, also if its peer does not read.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// When a stream ends.
+const STREAM_AGE: Duration = Duration::from_mins(10);
 /// How often a stream looks for changes.
 const TICK: Duration = Duration::from_millis(500);
 /// How often a stream sends although nothing but time has changed.
@@ -116,6 +127,7 @@ impl Inspector {
             inspector: self.clone(),
             token: token.clone(),
             streams: Arc::new(Semaphore::new(STREAMS)),
+            traces: Arc::new(Semaphore::new(TRACES)),
         });
         let closing = CancellationToken::new();
         let task = tokio::spawn(server.run(listener, closing.clone()));
@@ -186,6 +198,7 @@ struct Server {
     inspector: Inspector,
     token: Option<String>,
     streams: Arc<Semaphore>,
+    traces: Arc<Semaphore>,
 }
 
 impl Server {
@@ -216,10 +229,20 @@ impl Server {
         }
     }
 
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
-        let service = service_fn(|request| {
-            let server = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(server.respond(&request).await) }
+    async fn serve_connection(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
+        let is_stream = AtomicBool::new(false);
+        let service = service_fn(|request: Request<Incoming>| {
+            let (server, is_stream) = (Arc::clone(&self), &is_stream);
+            async move {
+                let response = server.respond(&request).await;
+                let content_type = response.headers().get(CONTENT_TYPE);
+                let streams = content_type.is_some_and(|known| known == EVENTS);
+                is_stream.store(streams, Ordering::Relaxed);
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -227,8 +250,15 @@ impl Server {
             // One response per connection, so that idle peers do not hold permits.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "inspector connection failed");
+        let mut connection = pin!(connection);
+        let mut ended = timeout(RESPONSE_TIMEOUT, connection.as_mut()).await;
+        if ended.is_err() && is_stream.load(Ordering::Relaxed) {
+            ended = timeout(STREAM_AGE, connection).await;
+        }
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "inspector connection failed"),
+            Err(_) => tracing::debug!("closed an inspector connection that took too long"),
         }
     }
 
@@ -252,8 +282,17 @@ impl Server {
                 Err(why) => plain(StatusCode::BAD_REQUEST, why),
             },
             "/api/v1/trace" => {
+                let Ok(permit) = Arc::clone(&self.traces).try_acquire_owned() else {
+                    let why = "another trace is being taken; try again\n";
+                    return plain(StatusCode::SERVICE_UNAVAILABLE, why);
+                };
                 let inspector = inspector.clone();
-                let trace = tokio::task::spawn_blocking(move || json(&inspector.trace()));
+                // The task goes on without the connection, and keeps the permit.
+                let trace = tokio::task::spawn_blocking(move || {
+                    let trace = json(&inspector.trace());
+                    drop(permit);
+                    trace
+                });
                 let failed = || plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot trace\n");
                 trace.await.unwrap_or_else(|_| failed())
             }
@@ -278,7 +317,7 @@ impl Server {
         let known = presented.is_some_and(|own| is_same(own.as_bytes(), token.as_bytes()));
         (!known).then(|| {
             let why = "open the URL that the program printed or logged at its start: it contains \
-                       the token\n";
+                       the token, unless the operator set one\n";
             plain(StatusCode::UNAUTHORIZED, why)
         })
     }
@@ -303,10 +342,11 @@ impl Server {
             list: query.list(),
             key,
             last: None,
+            ends: Instant::now() + STREAM_AGE,
             _permit: permit,
         };
         let frames = stream::unfold(feed, |mut feed| async move {
-            let event = feed.next().await;
+            let event = feed.next().await?;
             Some((Ok::<_, Infallible>(Frame::data(Bytes::from(event))), feed))
         });
         let body = StreamBody::new(frames.boxed()).boxed_unsync();
@@ -321,23 +361,26 @@ struct Feed {
     key: Option<(String, ObjectKey)>,
     /// What was seen at the last answer, and when that was.
     last: Option<(u64, Instant)>,
+    ends: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Feed {
-    async fn next(&mut self) -> String {
-        loop {
+    /// Returns the next event, or `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        while Instant::now() < self.ends {
             let seen = self.inspector.progress();
             match self.last {
                 Some((before, at)) if before == seen && at.elapsed() < REFRESH => {}
                 Some((_, at)) if at.elapsed() < TICK => {}
                 _ => {
                     self.last = Some((seen, Instant::now()));
-                    return self.event();
+                    return Some(self.event());
                 }
             }
             tokio::time::sleep(TICK).await;
         }
+        None
     }
 
     fn event(&self) -> String {

@@ -1,3 +1,5 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
 use super::*;
 use crate::inspect::Settings;
 
@@ -6,6 +8,7 @@ fn server(token: Option<&str>) -> Arc<Server> {
         inspector: Inspector::new("tests"),
         token: token.map(str::to_owned),
         streams: Arc::new(Semaphore::new(STREAMS)),
+        traces: Arc::new(Semaphore::new(TRACES)),
     })
 }
 
@@ -83,5 +86,67 @@ fn without_a_token_the_host_has_to_be_local() {
         "127.0.0.1.nip.io",
     ] {
         assert_eq!(refused(&server, &[("host", host)], ""), Some(403), "{host}");
+    }
+}
+
+/// Sends a request to a server without a token over a connection that buffers only 64 bytes. Returns
+/// the client's side, and how long the connection lasts.
+async fn request(server: Arc<Server>, path: &str) -> (DuplexStream, JoinHandle<Duration>) {
+    let (mut client, stream) = duplex(64);
+    let begun = Instant::now();
+    let serving = tokio::spawn(async move {
+        server.serve_connection(stream).await;
+        begun.elapsed()
+    });
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    (client, serving)
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_that_never_read_are_disconnected() {
+    for (path, limit) in [
+        ("/", RESPONSE_TIMEOUT),
+        ("/api/v1/stream", RESPONSE_TIMEOUT + STREAM_AGE),
+    ] {
+        let (_client, serving) = request(server(None), path).await;
+        let lasted = timeout(Duration::from_hours(1), serving).await;
+        let lasted = lasted.expect(path).unwrap();
+        let expected = limit..=limit + Duration::from_secs(1);
+        assert!(expected.contains(&lasted), "{path}: {lasted:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_at_their_age() {
+    let server = server(None);
+    let (mut client, serving) = request(Arc::clone(&server), "/api/v1/stream").await;
+    let mut answer = String::new();
+    let read = timeout(Duration::from_hours(1), client.read_to_string(&mut answer));
+    read.await.expect("the stream ends").unwrap();
+    assert!(answer.ends_with("\r\n0\r\n\r\n"), "the body is complete");
+    assert!(answer.matches("event: now").count() > 200);
+    let lasted = serving.await.unwrap();
+    assert!(
+        lasted >= STREAM_AGE && lasted < STREAM_AGE + REFRESH,
+        "{lasted:?}"
+    );
+    assert_eq!(server.streams.available_permits(), STREAMS);
+}
+
+#[tokio::test]
+async fn one_trace_is_taken_at_a_time() {
+    let server = server(None);
+    let status = async || {
+        let (mut client, _serving) = request(Arc::clone(&server), "/api/v1/trace").await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).map(str::to_owned)
+    };
+    let running = Arc::clone(&server.traces).try_acquire_owned().unwrap();
+    assert_eq!(status().await.as_deref(), Some("503"));
+    drop(running);
+    for _ in 0..2 {
+        assert_eq!(status().await.as_deref(), Some("200"));
     }
 }
