@@ -134,6 +134,7 @@ impl Inspector {
         Ok(Serving {
             address,
             token,
+            is_fixed: matches!(self.program.settings.token, Token::Fixed(_)),
             closing: closing.drop_guard(),
             task,
         })
@@ -156,6 +157,8 @@ fn random_token() -> Result<String, ServeError> {
 pub struct Serving {
     address: SocketAddr,
     token: Option<String>,
+    /// Whether the operator set the token.
+    is_fixed: bool,
     closing: DropGuard,
     task: JoinHandle<()>,
 }
@@ -171,6 +174,15 @@ impl Serving {
         match &self.token {
             Some(token) => format!("http://{}/?token={token}", self.address),
             None => format!("http://{}/", self.address),
+        }
+    }
+
+    /// Returns the URL for a log. It lacks a token that the operator set, which may be valid for long.
+    pub(crate) fn logged_url(&self) -> String {
+        if self.is_fixed {
+            format!("http://{}/", self.address)
+        } else {
+            self.url()
         }
     }
 

@@ -93,7 +93,7 @@ async fn serve_inspector(common: &Common) -> Result<Option<crate::inspect::Servi
     })?;
     info!(
         manager = common.name,
-        url = serving.url(),
+        url = serving.logged_url(),
         "serving the inspector"
     );
     Ok(Some(serving))

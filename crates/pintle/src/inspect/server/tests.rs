@@ -150,3 +150,16 @@ async fn one_trace_is_taken_at_a_time() {
         assert_eq!(status().await.as_deref(), Some("200"));
     }
 }
+
+#[tokio::test]
+async fn token_of_the_operator_is_not_logged() {
+    let inspector = Settings::new("tests").token("hunter2").build();
+    let serving = inspector.serve("127.0.0.1:0").await.unwrap();
+    assert_eq!(
+        serving.logged_url(),
+        format!("http://{}/", serving.address())
+    );
+    assert!(serving.url().ends_with("hunter2"));
+    let serving = Inspector::new("tests").serve("127.0.0.1:0").await.unwrap();
+    assert_eq!(serving.logged_url(), serving.url());
+}
