@@ -13,7 +13,10 @@
 //!
 //! # Cost and bounds
 //!
-//! Recording takes one lock and one look-up, and formats nothing. Each key has a ring of
+//! Recording an event, a reconcile or a delay takes one or two short locks and a few look-ups per key,
+//! and formats nothing but the error of a failed reconcile. A write costs more: the name of its object
+//! is read from the request's body, the object is looked up in the caches, and the message of a
+//! refusal is read. Each key has a ring of
 //! [64 entries](Settings::entries_per_key); [65,536 entries](Settings::entries) are kept for a controller
 //! in all, and those of the keys that were idle for longest are dropped first. To name the fields that changed, the
 //! record keeps the states before and after recent changes, up to [16 MiB](Settings::state_bytes); for
@@ -21,9 +24,10 @@
 //!
 //! # What it never shows
 //!
-//! The data of Secrets, annotations and environment variables whose names say that they hold a secret,
-//! copies of objects in annotations, and bearer or JSON web tokens inside any text. See
-//! [`Inspector::serve`] for who may look.
+//! The data and annotations of Secrets, also of Secrets inside other objects; annotations and
+//! environment variables whose names say that they hold a secret; well-known copies of objects in
+//! annotations; and inside any text, bearer and JSON web tokens and the values that the API server
+//! refused, unless they are short and plain. See [`Inspector::serve`] for who may look.
 //!
 //! # Use
 //!
