@@ -76,6 +76,19 @@ fn cut(line: &str, width: usize) -> String {
     cut
 }
 
+/// Replaces control characters, so that text from elsewhere cannot move the cursor, change colors or
+/// set the clipboard. Line breaks and tabs become spaces.
+pub(crate) fn printable(text: &str) -> String {
+    let clean = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        // These change the direction in which text is written.
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(clean).collect()
+}
+
 const RESET: &str = "\x1b[0m";
 
 /// Returns whether colors are wanted: on a terminal, unless <https://no-color.org> says otherwise.

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::PathBuf, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use pintle::inspect::{KeyState, Now, Verdict};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     say,
-    terminal::{Screen, paint},
+    terminal::{Screen, paint, printable},
 };
 
 /// How often the screen is drawn.
@@ -134,9 +134,12 @@ async fn get(url: &str) -> anyhow::Result<Now> {
     let (head, body) = answer.split_once("\r\n\r\n").context("incomplete answer")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status != "200" {
-        bail!("{host} answered {status}: {}", body.trim());
+        let (status, body) = (printable(status), printable(body.trim()));
+        bail!("{host} answered {status}: {body}");
     }
-    serde_json::from_str(body).with_context(|| format!("{host} is not an inspector"))
+    // The error may quote the answer.
+    let now = serde_json::from_str(body).map_err(|error| anyhow!(printable(&error.to_string())));
+    now.with_context(|| format!("{host} is not an inspector"))
 }
 
 fn without_token(url: &str) -> &str {
@@ -146,7 +149,7 @@ fn without_token(url: &str) -> &str {
 /// Draws one frame. Rates need the answer before.
 fn frame(now: &Now, before: Option<&Now>) -> Vec<String> {
     let mut lines = vec![
-        format!("{}  {} keys", now.program, now.matching),
+        format!("{}  {} keys", printable(&now.program), now.matching),
         String::new(),
     ];
     lines.push(format!(
@@ -170,7 +173,7 @@ fn frame(now: &Now, before: Option<&Now>) -> Vec<String> {
         );
         lines.push(format!(
             "{:<24} {:>7} {:>8} {:>8} {:>8} {:>9} {:>8}",
-            controller.name,
+            printable(&controller.name),
             queue.ready,
             queue.delayed + queue.parked,
             queue.processing,
@@ -184,7 +187,7 @@ fn frame(now: &Now, before: Option<&Now>) -> Vec<String> {
             "{} is {}: {}",
             informer.name, informer.state, informer.reason
         );
-        lines.push(paint(Verdict::Failing, &text));
+        lines.push(paint(Verdict::Failing, &printable(&text)));
     }
     lines.extend([String::new(), format!("{:<36} {:<16} WHY", "KEY", "QUEUE")]);
     for row in &now.keys {
@@ -195,8 +198,9 @@ fn frame(now: &Now, before: Option<&Now>) -> Vec<String> {
             KeyState::Processing { seconds } => format!("works {seconds:.0} s"),
             KeyState::Parked { .. } => "own write".to_owned(),
         };
-        let why = paint(row.verdict, &row.why);
-        lines.push(format!("{:<36} {state:<16} {why}", row.key));
+        let why = paint(row.verdict, &printable(&row.why));
+        let key = printable(&row.key);
+        lines.push(format!("{key:<36} {state:<16} {why}"));
     }
     lines
 }

@@ -2,7 +2,7 @@
 
 use pintle::inspect::{KeyLife, Node, Verdict};
 
-use crate::terminal::paint;
+use crate::terminal::{paint, printable};
 
 /// The most lines of recent changes below the trees.
 const RECENT: usize = 8;
@@ -12,7 +12,7 @@ pub(crate) fn frame(lives: &[KeyLife], recent: &[String], footer: &str) -> Vec<S
     let mut lines = Vec::new();
     for life in lives {
         lines.push(String::new());
-        let wrapped = wrap(&life.why.sentence, 78);
+        let wrapped = wrap(&printable(&life.why.sentence), 78);
         for (number, part) in wrapped.iter().enumerate() {
             let mark = if number == 0 { "●" } else { " " };
             let mark = paint(life.why.verdict, mark);
@@ -35,7 +35,7 @@ pub(crate) fn frame(lives: &[KeyLife], recent: &[String], footer: &str) -> Vec<S
                 .iter()
                 .skip(skip)
                 .flat_map(|line| line.lines())
-                .map(str::to_owned),
+                .map(printable),
         );
     }
     lines.extend(footer.lines().map(str::to_owned));
@@ -66,7 +66,9 @@ fn describe(node: &Node) -> String {
         _ => Verdict::Waiting,
     };
     let name = node.key.rsplit('/').next().unwrap_or(&node.key);
-    format!("{}/{name}  {}", node.kind, paint(verdict, &node.status))
+    let (name, kind) = (printable(name), printable(&node.kind));
+    let status = paint(verdict, &printable(&node.status));
+    format!("{kind}/{name}  {status}")
 }
 
 /// Breaks a text into lines of at most `width` characters.

@@ -17,3 +17,13 @@ fn lines_are_cut_at_the_width_without_escape_codes() {
     let painted = format!("\x1b[31mred{RESET}");
     assert_eq!(cut(&painted, 5), painted);
 }
+
+#[test]
+fn control_characters_are_replaced() {
+    assert_eq!(printable("ready: größe 😀"), "ready: größe 😀");
+    assert_eq!(printable("a\nb\r\tc"), "a b  c");
+    assert_eq!(
+        printable("\x1b[2Ja\x07\u{9b}31m\x7f\u{202e}"),
+        "\u{fffd}[2Ja\u{fffd}\u{fffd}31m\u{fffd}\u{fffd}"
+    );
+}

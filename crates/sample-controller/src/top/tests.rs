@@ -43,3 +43,33 @@ fn frame_shows_queues_rates_and_reasons() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
 }
+
+#[test]
+fn text_of_the_operator_cannot_control_the_terminal() {
+    let evil = "\x1b]52;c;x\x07\n".to_owned();
+    let mut now = Now {
+        program: evil.clone(),
+        ..Now::default()
+    };
+    now.controllers.push(Controller {
+        name: evil.clone(),
+        ..Controller::default()
+    });
+    now.informers.push(Informer {
+        name: evil.clone(),
+        state: evil.clone(),
+        reason: evil.clone(),
+        ..Informer::default()
+    });
+    now.keys.push(KeyRow {
+        key: evil.clone(),
+        why: evil.clone(),
+        ..KeyRow::default()
+    });
+    for line in frame(&now, None) {
+        assert!(
+            !line.contains("\x1b]") && !line.contains(['\x07', '\n']),
+            "{line:?}"
+        );
+    }
+}

@@ -57,3 +57,17 @@ fn tree_shows_why_and_every_object() {
 fn sentences_are_wrapped_at_words() {
     assert_eq!(wrap("one two three", 7), ["one two", "three"]);
 }
+
+#[test]
+fn text_of_objects_cannot_control_the_terminal() {
+    let evil = "\x1b]52;c;x\x07";
+    let mut life = KeyLife::default();
+    life.why.sentence = evil.to_owned();
+    life.tree = vec![node(evil, evil, "", evil)];
+    for line in frame(&[life], &[evil.to_owned()], "") {
+        assert!(
+            !line.contains("\x1b]") && !line.contains('\x07'),
+            "{line:?}"
+        );
+    }
+}
