@@ -51,16 +51,25 @@ pub(crate) async fn run(url: Option<String>) -> anyhow::Result<()> {
 }
 
 /// Remembers the URL of this program's inspector for `top`, in a file that only this user can read.
-/// The file is deleted when the result is dropped.
-pub(crate) struct LastUrl(Option<PathBuf>);
+/// The file is deleted when the result is dropped, unless another program has written its URL since.
+pub(crate) struct LastUrl {
+    path: Option<PathBuf>,
+    url: String,
+}
 
 impl LastUrl {
     pub(crate) fn write(url: &str) -> Self {
-        Self(Self::try_write(url))
+        Self::write_to(path(), url)
     }
 
-    fn try_write(url: &str) -> Option<PathBuf> {
-        let path = path()?;
+    fn write_to(path: Option<PathBuf>, url: &str) -> Self {
+        Self {
+            path: path.and_then(|path| Self::try_write(path, url)),
+            url: url.to_owned(),
+        }
+    }
+
+    fn try_write(path: PathBuf, url: &str) -> Option<PathBuf> {
         let folder = path.parent()?;
         fs::create_dir_all(folder).ok()?;
         // Renamed into place, so that an existing file or link is replaced and not followed.
@@ -84,7 +93,9 @@ fn tempfile_in(folder: &std::path::Path) -> Option<(PathBuf, fs::File)> {
 
 impl Drop for LastUrl {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        if let Some(path) = &self.path
+            && fs::read_to_string(path).is_ok_and(|url| url == self.url)
+        {
             let _ = fs::remove_file(path);
         }
     }

@@ -73,3 +73,15 @@ fn text_of_the_operator_cannot_control_the_terminal() {
         );
     }
 }
+
+#[test]
+fn last_url_is_deleted_only_by_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pintle").join("inspector-url");
+    let first = LastUrl::write_to(Some(path.clone()), "http://127.0.0.1:1/");
+    let second = LastUrl::write_to(Some(path.clone()), "http://127.0.0.1:2/");
+    drop(first);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "http://127.0.0.1:2/");
+    drop(second);
+    assert!(!path.exists());
+}
