@@ -21,13 +21,12 @@ use k8s_openapi::api::core::v1::{
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
-    core::{ApiResource, PartialObjectMeta},
+    core::ApiResource,
 };
 use parking_lot::Mutex;
 use pintle::{
     cache::{Kind, Lister, Object, ObjectKey},
     controller::{Action, Context, Listers, Predicate, ReconcileError},
-    informer::WatchInput,
 };
 use pintle_apiserver::quota::Quota;
 use serde_json::Value;
@@ -57,7 +56,7 @@ pub(crate) async fn run(
         .watches::<ConfigMap>(quotas_of(&quotas))
         .watches::<Service>(quotas_of(&quotas))
         .watches::<ReplicationController>(quotas_of(&quotas))
-        .watches_from(metadata::<Secret>(), quotas_of(&quotas))
+        .watches::<Secret>(quotas_of(&quotas))
         .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), counted.clone()),
             &stop,
@@ -73,11 +72,6 @@ fn spec_changed() -> Predicate<ResourceQuota> {
         let spec = |quota: &Object<ResourceQuota>| quota.get().ok()?.spec.clone();
         old.is_none_or(|old| spec(old) != spec(new))
     })
-}
-
-/// Watches the metadata of a kind, as the garbage collector does.
-fn metadata<K: kube::Resource<DynamicType = ()>>() -> WatchInput<PartialObjectMeta> {
-    WatchInput::of(ApiResource::erase::<K>(&()))
 }
 
 /// Maps an object to the quotas of its namespace.
