@@ -77,6 +77,8 @@ mod shared_informer;
 
 #[cfg(feature = "probes")]
 pub(crate) use self::health::{Health, Idle, State};
+#[cfg(all(test, feature = "inspect"))]
+pub(crate) use self::inspect::Cached;
 #[cfg(feature = "inspect")]
 pub(crate) use self::inspect::{Cache, WeakFactory};
 pub use self::{

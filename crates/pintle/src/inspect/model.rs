@@ -219,6 +219,9 @@ pub struct KeyLife {
     pub dropped: u64,
     /// The object with its owners and children, and objects that the last error names.
     pub tree: Vec<Node>,
+    /// Whether the tree may lack objects below the key's own, because there are too many.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// The answer to "why is it not running, or not ready?".

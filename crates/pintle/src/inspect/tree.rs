@@ -28,13 +28,14 @@ const MAX_READ: usize = 1000;
 const MAX_EVENTS: usize = 5;
 
 /// Returns the object of a key with its owners and children, and the objects that `error` names. The
-/// object itself comes first; if it does not exist, there is no such node.
+/// object itself comes first; if it does not exist, there is no such node. Also returns whether objects
+/// below it may be missing.
 pub(super) fn of(
     record: &Inner,
     key: &ObjectKey,
     error: Option<&str>,
     with_events: bool,
-) -> Vec<Node> {
+) -> (Vec<Node>, bool) {
     let factories = record.program.factories();
     let caches: Vec<Cache> = factories.iter().flat_map(WeakFactory::caches).collect();
     let mut tree = Tree {
@@ -42,6 +43,7 @@ pub(super) fn of(
         now: record.program.clock.now(),
         nodes: Vec::new(),
         seen: BTreeSet::new(),
+        truncated: false,
     };
     let own = |cache: &&Cache| cache.group() == record.group && *cache.kind == *record.kind;
     let own = caches.iter().filter(own);
@@ -52,10 +54,10 @@ pub(super) fn of(
         if let Some(error) = error {
             tree.named(key, error);
         }
-        return tree.nodes;
+        return (tree.nodes, false);
     };
     tree.add(cache, &*object, "", "self");
-    tree.children(&*object, 0);
+    tree.children(&object);
     tree.owners(&*object, 0);
     if let Some(error) = error {
         tree.named(key, error);
@@ -63,7 +65,7 @@ pub(super) fn of(
     if with_events {
         tree.events();
     }
-    tree.nodes
+    (tree.nodes, tree.truncated)
 }
 
 /// Adds the values that the last recorded change of each object replaced.
@@ -89,6 +91,8 @@ struct Tree<'a> {
     nodes: Vec<Node>,
     /// The UIDs of the nodes.
     seen: BTreeSet<String>,
+    /// Whether children may be missing.
+    truncated: bool,
 }
 
 impl Tree<'_> {
@@ -127,10 +131,22 @@ impl Tree<'_> {
         true
     }
 
-    fn children(&mut self, owner: &dyn Header, depth: usize) {
-        if depth >= MAX_DEPTH {
-            return;
+    /// Adds what is below `root`, the direct children first: if there are too many objects, those
+    /// closest to it are shown.
+    fn children(&mut self, root: &Arc<dyn Header>) {
+        let mut level = vec![Arc::clone(root)];
+        for _ in 0..MAX_DEPTH {
+            let mut next = Vec::new();
+            for owner in &level {
+                self.direct_children(&**owner, &mut next);
+            }
+            level = next;
         }
+        // What is below the last level is not known.
+        self.truncated |= !level.is_empty();
+    }
+
+    fn direct_children(&mut self, owner: &dyn Header, found: &mut Vec<Arc<dyn Header>>) {
         let namespace = owner.key().namespace();
         for cache in self.caches {
             // They have owners only as far as they concern the program, never children of interest.
@@ -139,7 +155,10 @@ impl Tree<'_> {
             }
             for child in cache.cached.owned_by(namespace, owner.uid()) {
                 if self.add(cache, &*child, owner.uid(), "child") {
-                    self.children(&*child, depth + 1);
+                    found.push(child);
+                } else if !self.seen.contains(child.uid()) {
+                    self.truncated = true;
+                    return;
                 }
             }
         }
@@ -261,3 +280,6 @@ fn event_of(event: &Arc<dyn Header>, uids: &BTreeSet<String>) -> Option<(String,
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }
+
+#[cfg(test)]
+mod tests;

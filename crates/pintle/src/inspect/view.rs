@@ -86,13 +86,15 @@ impl Inspector {
                 record.find(query, &informers, &mut found);
             }
         }
-        // Judging looks at objects, so it is done for all keys only if there are few.
-        if found.len() <= MAX_JUDGED {
-            for one in &mut found {
-                one.judge(&informers);
+        if query.problems {
+            // Judging looks at objects, so it is done for all keys only if there are few.
+            if found.len() <= MAX_JUDGED {
+                for one in &mut found {
+                    one.judge(&informers);
+                }
             }
+            found.retain(|one| one.verdict() == Verdict::Failing);
         }
-        found.retain(|one| !query.problems || one.verdict() == Verdict::Failing);
         let matching = found.len();
         let end = query
             .offset
@@ -104,8 +106,13 @@ impl Inspector {
             found.truncate(end);
             found.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
         }
-        let page = found.iter_mut().take(end).skip(query.offset);
-        let keys = page.map(|one| one.row(&informers)).collect();
+        let mut page: Vec<_> = found.into_iter().take(end).skip(query.offset).collect();
+        for one in &mut page {
+            one.judge(&informers);
+        }
+        // Problems that only the objects show come first on their page.
+        page.sort_by(|a, b| a.order().cmp(&b.order()));
+        let keys = page.into_iter().map(Found::row).collect();
         Now {
             program: program.name.clone(),
             started: program.started.to_string(),
@@ -196,8 +203,7 @@ impl Found<'_> {
         }
     }
 
-    fn row(&mut self, informers: &[Informer]) -> KeyRow {
-        self.judge(informers);
+    fn row(self) -> KeyRow {
         let seconds = |at| self.record.program.seconds(at);
         KeyRow {
             controller: self.record.name.clone(),
@@ -205,7 +211,7 @@ impl Found<'_> {
             key: self.key.to_string(),
             state: state(self.position, 0),
             verdict: self.verdict(),
-            why: self.why.take().map(|why| why.sentence).unwrap_or_default(),
+            why: self.why.map(|why| why.sentence).unwrap_or_default(),
             last: self.last.map(seconds).unwrap_or_default(),
             failures: self.failures,
         }
@@ -268,31 +274,43 @@ impl Inner {
 
     /// Adds the keys that match a query, judged by the record alone.
     fn find<'a>(&'a self, query: &Query, informers: &[Informer], found: &mut Vec<Found<'a>>) {
-        let positions: BTreeMap<_, _> = self.queue.positions().into_iter().collect();
+        let mut positions: BTreeMap<_, _> = self.queue.positions().into_iter().collect();
         let blocked = why::blocked(&self.watches.lock(), informers).is_some();
         let matches = |key: &ObjectKey| key.as_str().contains(query.search.as_str());
-        let of = |key: &ObjectKey, log: Option<&KeyLog>| {
-            let position = positions.get(key).copied();
-            let failures = log.map_or(0, |log| log.failures);
-            Found {
-                record: self,
-                key: key.clone(),
-                position,
-                last: log.and_then(|log| Some(log.entries.back()?.at)),
-                failures,
-                recorded: match position {
-                    _ if blocked || failures > 0 => Verdict::Failing,
-                    Some(_) => Verdict::Waiting,
-                    None => Verdict::Unknown,
-                },
-                why: None,
-            }
+        let of = |key, position, last, failures| Found {
+            record: self,
+            key,
+            position,
+            last,
+            failures,
+            recorded: match position {
+                _ if blocked || failures > 0 => Verdict::Failing,
+                Some(_) => Verdict::Waiting,
+                None => Verdict::Unknown,
+            },
+            why: None,
         };
-        let log = self.log.lock();
-        let known = log.keys.iter().filter(|(key, _)| matches(key));
-        found.extend(known.map(|(key, log)| of(key, Some(log))));
-        let unknown = positions.keys().filter(|key| !log.keys.contains(*key));
-        found.extend(unknown.filter(|key| matches(key)).map(|key| of(key, None)));
+        // Copied first, because workers wait for this lock.
+        let known: Vec<_> = {
+            let log = self.log.lock();
+            let known = log.keys.iter().map(|(key, log)| {
+                let last = log.entries.back().map(|entry| entry.at);
+                (key.clone(), last, log.failures)
+            });
+            known.collect()
+        };
+        for (key, last, failures) in known {
+            let position = positions.remove(&key);
+            if matches(&key) {
+                found.push(of(key, position, last, failures));
+            }
+        }
+        // Keys that were enqueued without a record.
+        for (key, position) in positions {
+            if matches(&key) {
+                found.push(of(key, Some(position), None, 0));
+            }
+        }
     }
 
     /// Answers for a list, which may be a few seconds late about objects below the key's own.
@@ -337,10 +355,11 @@ impl Inner {
             entries: self.entries(&log, detail),
             dropped: log.dropped,
             tree: Vec::new(),
+            truncated: false,
         };
         let error = why::last_error(&life.entries);
         let full = detail == Detail::Full;
-        life.tree = tree::of(self, key, error.as_deref(), full);
+        (life.tree, life.truncated) = tree::of(self, key, error.as_deref(), full);
         if full {
             tree::add_diffs(&mut life.tree, &log);
         }

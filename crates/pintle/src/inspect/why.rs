@@ -104,9 +104,18 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
     let deepest = unhealthy.max_by_key(|node| (is_broken(node), depth(node, &life.tree)));
     let Some(node) = deepest else {
         return match life.state {
-            KeyState::Delayed { left } => fine(format!(
-                "{subject} is ready; it is reconciled again in {}, as its last reconcile asked.",
-                span(left)
+            KeyState::Delayed { left } => {
+                let asked = match last_delay(entries) {
+                    Some("requeue") => ", as its last reconcile asked",
+                    _ => "",
+                };
+                fine(format!(
+                    "{subject} is ready; it is reconciled again in {}{asked}.",
+                    span(left)
+                ))
+            }
+            _ if life.truncated => fine(format!(
+                "{subject} is ready: it and the objects shown below it are current; there may be more."
             )),
             _ => fine(format!(
                 "{subject} is ready: it and everything below it is current."
@@ -179,6 +188,14 @@ fn last_reconcile(entries: &[Entry]) -> Option<&Entry> {
     entries.iter().rev().find(is_reconcile)
 }
 
+/// Returns why the key waited last.
+fn last_delay(entries: &[Entry]) -> Option<&str> {
+    entries.iter().rev().find_map(|entry| match &entry.what {
+        What::Delay { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    })
+}
+
 /// The answer if the last reconcile failed.
 fn failed(subject: &str, life: &KeyLife, own: Option<&Node>) -> Option<Why> {
     let entry = last_reconcile(&life.entries)?;
@@ -196,7 +213,10 @@ fn failed(subject: &str, life: &KeyLife, own: Option<&Node>) -> Option<Why> {
         return None;
     }
     let error = error.as_deref().unwrap_or("no message");
-    let what = match (refused(&life.entries, *id), outcome.as_str()) {
+    let what = match (
+        refused(&life.entries, *id, outcome, error),
+        outcome.as_str(),
+    ) {
         (Some(refused), _) => refused,
         (None, "panic") => format!("its reconcile panicked: {error}"),
         (None, "timeout") => format!("its reconcile took too long: {error}"),
@@ -227,8 +247,15 @@ fn failed(subject: &str, life: &KeyLife, own: Option<&Node>) -> Option<Why> {
     Some(failing(format!("{sentence} {next}").trim_end().to_owned()))
 }
 
-/// Describes the last write of a reconcile that the server refused.
-fn refused(entries: &[Entry], reconcile: u64) -> Option<String> {
+/// Describes the last write of a reconcile that the server refused and that its error is about. A
+/// reconcile may tolerate other refusals, such as a conflict, and fail for its own reasons.
+fn refused(entries: &[Entry], reconcile: u64, outcome: &str, failure: &str) -> Option<String> {
+    let is_reason = |status: u16, message: &str| {
+        // A long message was shortened when it was recorded.
+        let message = message.trim_end_matches('…');
+        let mentioned = !message.is_empty() && failure.contains(message);
+        mentioned || (status == 0 && outcome == "timeout")
+    };
     entries.iter().rev().find_map(|entry| match &entry.what {
         What::Write {
             id,
@@ -239,7 +266,7 @@ fn refused(entries: &[Entry], reconcile: u64) -> Option<String> {
             status,
             error: Some(error),
             ..
-        } if *id == reconcile => {
+        } if *id == reconcile && is_reason(*status, error) => {
             let part = match subresource.as_str() {
                 "" => String::new(),
                 subresource => format!("the {subresource} of "),

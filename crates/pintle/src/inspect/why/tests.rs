@@ -40,6 +40,20 @@ fn run(outcome: &str, error: Option<&str>) -> What {
     }
 }
 
+fn write(status: u16, error: &str) -> What {
+    What::Write {
+        id: 7,
+        verb: "create".to_owned(),
+        kind: "Deployment".to_owned(),
+        object: "default/web".to_owned(),
+        subresource: String::new(),
+        fields: vec![],
+        seconds: 0.01,
+        status,
+        error: Some(error.to_owned()),
+    }
+}
+
 fn node(kind: &str, role: &str, parent: &str, status: &str) -> Node {
     Node {
         kind: kind.to_owned(),
@@ -95,18 +109,9 @@ fn informers_of_other_controllers_do_not_matter() {
 /// Proves inspect/why.
 #[test]
 fn refused_write_names_the_request_and_the_answer() {
-    let write = What::Write {
-        id: 7,
-        verb: "create".to_owned(),
-        kind: "Deployment".to_owned(),
-        object: "default/web".to_owned(),
-        subresource: String::new(),
-        fields: vec![],
-        seconds: 0.01,
-        status: 403,
-        error: Some("exceeded quota: small".to_owned()),
-    };
-    let failed = run("error", Some("creating the Deployment failed"));
+    let write = write(403, "exceeded quota: small");
+    let error = "creating the Deployment: ApiError: exceeded quota: small: Forbidden";
+    let failed = run("error", Some(error));
     let life = life(
         KeyState::Delayed { left: 12.0 },
         vec![write, failed],
@@ -117,6 +122,29 @@ fn refused_write_names_the_request_and_the_answer() {
         "Foo default/a is not ready: the API server refused to create Deployment default/web: 403 \
          exceeded quota: small. It is retried in 12 s (attempt 5)."
     );
+}
+
+/// Proves inspect/why.
+#[test]
+fn tolerated_refusal_is_not_the_reason() {
+    let exists = write(409, "deployments.apps \"web\" already exists");
+    let of = |write: &What, outcome: &str, error: &str| {
+        let entries = vec![write.clone(), run(outcome, Some(error))];
+        sentence(&life(KeyState::Idle, entries, vec![]), Verdict::Failing)
+    };
+    assert_eq!(
+        of(&exists, "error", "registry unreachable"),
+        "Foo default/a is not ready: its reconcile failed: registry unreachable."
+    );
+    let late = of(&exists, "timeout", "no result within 30s");
+    assert!(late.contains("took too long: no result"), "{late}");
+    let unanswered = write(0, "connection refused");
+    let late = of(&unanswered, "timeout", "no result within 30s");
+    assert!(late.contains("did not answer when asked"), "{late}");
+    let other = of(&unanswered, "error", "registry unreachable");
+    assert!(other.contains("registry unreachable"), "{other}");
+    let silent = of(&write(500, ""), "error", "registry unreachable");
+    assert!(silent.contains("registry unreachable"), "{silent}");
 }
 
 /// Proves inspect/why.
@@ -212,6 +240,42 @@ fn waits_are_explained() {
     assert_eq!(
         text,
         "Foo default/a is ready: it and everything below it is current."
+    );
+}
+
+#[test]
+fn only_a_requeue_was_asked_for() {
+    let own = vec![node("Foo", "self", "", "Current")];
+    let of = |reason: &str| {
+        let delay = What::Delay {
+            reason: reason.to_owned(),
+            seconds: 300.0,
+        };
+        let entries = vec![run("ok", None), delay];
+        let state = KeyState::Delayed { left: 300.0 };
+        sentence(&life(state, entries, own.clone()), Verdict::Fine)
+    };
+    assert_eq!(
+        of("requeue"),
+        "Foo default/a is ready; it is reconciled again in 5 min, as its last reconcile asked."
+    );
+    assert_eq!(
+        of("backOff"),
+        "Foo default/a is ready; it is reconciled again in 5 min."
+    );
+}
+
+#[test]
+fn truncated_tree_is_not_called_complete() {
+    let own = vec![
+        node("Foo", "self", "", "Current"),
+        node("Deployment", "child", "Foo", "Current"),
+    ];
+    let mut life = life(KeyState::Idle, vec![run("ok", None)], own);
+    life.truncated = true;
+    assert_eq!(
+        sentence(&life, Verdict::Fine),
+        "Foo default/a is ready: it and the objects shown below it are current; there may be more."
     );
 }
 
