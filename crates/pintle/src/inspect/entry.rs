@@ -18,6 +18,24 @@ use super::{
 };
 use crate::object::{Header, ObjectKey};
 
+/// The longest error that is recorded, in bytes.
+pub(super) const MAX_ERROR: usize = 2 << 10;
+
+/// Returns the beginning of an error that is too long to be recorded, with an ellipsis; `None` if it is
+/// short enough.
+pub(super) fn shortened(error: &str) -> Option<String> {
+    if error.len() <= MAX_ERROR {
+        return None;
+    }
+    // Tokens are removed first: half a token is not recognized as one.
+    let mut short = redact::text(error);
+    short.truncate(short.floor_char_boundary(MAX_ERROR - '…'.len_utf8()));
+    short.push('…');
+    // Releases the memory of the long text.
+    short.shrink_to_fit();
+    Some(short)
+}
+
 /// One thing that happened to a key.
 #[derive(Clone)]
 pub(super) struct Stored {
@@ -326,6 +344,28 @@ enum Heavy {
     Write(Arc<Write>),
 }
 
+/// What no longer fits into the budget. Dropping it drops the states of objects, which can run user
+/// code, so the caller does so after it released its locks.
+#[must_use = "dropped under the lock of `Retained` otherwise"]
+pub(super) struct Evicted(Vec<Heavy>);
+
+impl Drop for Evicted {
+    fn drop(&mut self) {
+        for heavy in self.0.drain(..) {
+            match heavy {
+                Heavy::Change(change) => {
+                    let states = change.states.lock().take();
+                    drop(states);
+                }
+                Heavy::Write(write) => {
+                    let held = write.held.lock().take();
+                    drop(held);
+                }
+            }
+        }
+    }
+}
+
 /// The states that the record keeps, oldest first, within a budget of bytes.
 #[derive(Default)]
 pub(super) struct Retained {
@@ -334,19 +374,20 @@ pub(super) struct Retained {
 }
 
 impl Retained {
-    pub(super) fn change(&mut self, change: &Arc<Change>, budget: usize) {
+    pub(super) fn change(&mut self, change: &Arc<Change>, budget: usize) -> Evicted {
         let weight = change.weight();
-        self.add(Heavy::Change(Arc::clone(change)), weight, budget);
+        self.add(Heavy::Change(Arc::clone(change)), weight, budget)
     }
 
-    pub(super) fn write(&mut self, write: &Arc<Write>, budget: usize) {
+    pub(super) fn write(&mut self, write: &Arc<Write>, budget: usize) -> Evicted {
         let weight = write.weight();
-        self.add(Heavy::Write(Arc::clone(write)), weight, budget);
+        self.add(Heavy::Write(Arc::clone(write)), weight, budget)
     }
 
-    fn add(&mut self, heavy: Heavy, weight: usize, budget: usize) {
+    fn add(&mut self, heavy: Heavy, weight: usize, budget: usize) -> Evicted {
+        let mut evicted = Vec::new();
         if weight == 0 {
-            return;
+            return Evicted(evicted);
         }
         self.bytes += weight;
         self.queue.push_back((heavy, weight));
@@ -354,11 +395,9 @@ impl Retained {
             && let Some((oldest, weight)) = self.queue.pop_front()
         {
             self.bytes -= weight;
-            match oldest {
-                Heavy::Change(change) => drop(change.states.lock().take()),
-                Heavy::Write(write) => drop(write.held.lock().take()),
-            }
+            evicted.push(oldest);
         }
+        Evicted(evicted)
     }
 
     #[cfg(test)]

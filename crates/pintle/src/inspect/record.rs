@@ -4,8 +4,10 @@
 //! such as finding the fields that a change touched, is done when somebody looks.
 
 use std::{
+    any::Any,
     collections::VecDeque,
     fmt,
+    panic::{AssertUnwindSafe, resume_unwind},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -13,13 +15,14 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
     Inspector, Program,
-    entry::{Change, Delay, Happened, Outcome, Reconciled, Stored, Via, Write},
+    entry::{self, Change, Delay, Happened, Outcome, Reconciled, Stored, Via, Write},
     model::Totals,
     requests::{self, Current},
     view::Judged,
@@ -115,6 +118,29 @@ impl Log {
         }
     }
 
+    fn delayed(&mut self, key: &ObjectKey, at: Instant, reason: Delay, length: Duration) {
+        // A reconcile may send hundreds of requests, and the limit may hold up each of them.
+        if reason == Delay::RateLimit
+            && let Some(log) = self.keys.get_mut(key)
+            && let Some(Stored {
+                at: last,
+                times,
+                what:
+                    Happened::Delayed {
+                        reason: Delay::RateLimit,
+                        length: before,
+                    },
+                ..
+            }) = log.entries.back_mut()
+        {
+            *last = at;
+            *times += 1;
+            *before = length;
+            return;
+        }
+        self.push(key, at, Happened::Delayed { reason, length });
+    }
+
     fn reconciled(&mut self, key: &ObjectKey, at: Instant, mut reconciled: Reconciled) {
         let log = self.keys.get_or_insert_mut_ref(key, KeyLog::default);
         self.totals.reconciles += 1;
@@ -153,6 +179,7 @@ impl Record {
     }
 
     pub(super) fn new(inner: Inner) -> Self {
+        inner.queue.measure();
         Self {
             inner: Arc::new(inner),
         }
@@ -206,7 +233,8 @@ impl Record {
         });
         let program = &self.inner.program;
         let budget = program.settings.state_bytes;
-        program.retained.lock().change(&change, budget);
+        let evicted = program.retained.lock().change(&change, budget);
+        drop(evicted);
         let at = Instant::now();
         let mut log = self.inner.log.lock();
         for key in keys {
@@ -234,6 +262,10 @@ impl Record {
     /// # Cancel safety
     ///
     /// As cancel safe as `run`; a dropped reconcile is not recorded.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `run` or `describe` does, after it recorded the panic.
     pub async fn reconcile<T, E>(
         &self,
         key: &ObjectKey,
@@ -247,12 +279,18 @@ impl Record {
             log.last_id
         };
         let started = Instant::now();
-        let result = self.scope(key, id, run).await;
-        let error = result.as_ref().err().map(|error| describe(error).into());
-        let outcome = if error.is_some() {
-            Outcome::Error
-        } else {
-            Outcome::Ok
+        let run = async {
+            let result = run.await;
+            let error = result.as_ref().err().map(describe);
+            (result, error)
+        };
+        let ended = self
+            .scope(key, id, AssertUnwindSafe(run).catch_unwind())
+            .await;
+        let (outcome, error) = match &ended {
+            Ok((_, None)) => (Outcome::Ok, None),
+            Ok((_, Some(error))) => (Outcome::Error, Some(error.as_str().into())),
+            Err(panic) => (Outcome::Panic, Some(message_of(&**panic).into())),
         };
         let took = started.elapsed();
         self.reconciled(
@@ -268,16 +306,22 @@ impl Record {
                 next: None,
             },
         );
-        result
+        match ended {
+            Ok((result, _)) => result,
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// Records that `key` has to wait.
     pub fn delayed(&self, key: &ObjectKey, reason: Delay, length: Duration) {
-        let what = Happened::Delayed { reason, length };
-        self.inner.log.lock().push(key, Instant::now(), what);
+        let at = Instant::now();
+        self.inner.log.lock().delayed(key, at, reason, length);
     }
 
-    pub(crate) fn reconciled(&self, key: &ObjectKey, at: Instant, reconciled: Reconciled) {
+    pub(crate) fn reconciled(&self, key: &ObjectKey, at: Instant, mut reconciled: Reconciled) {
+        if let Some(short) = reconciled.error.as_deref().and_then(entry::shortened) {
+            reconciled.error = Some(short.into());
+        }
         self.inner.log.lock().reconciled(key, at, reconciled);
     }
 
@@ -296,11 +340,15 @@ impl Record {
         requests::CURRENT.scope(current, run).await
     }
 
-    pub(super) fn wrote(&self, key: &ObjectKey, write: Write) {
+    pub(super) fn wrote(&self, key: &ObjectKey, mut write: Write) {
+        if let Some(short) = write.error.as_deref().and_then(entry::shortened) {
+            write.error = Some(short);
+        }
         let write = Arc::new(write);
         let program = &self.inner.program;
         let budget = program.settings.state_bytes;
-        program.retained.lock().write(&write, budget);
+        let evicted = program.retained.lock().write(&write, budget);
+        drop(evicted);
         let mut log = self.inner.log.lock();
         log.totals.writes += 1;
         log.push(key, Instant::now(), Happened::Wrote(write));
@@ -312,6 +360,12 @@ impl Record {
             program: Arc::clone(&self.inner.program),
         }
     }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 impl fmt::Debug for Record {

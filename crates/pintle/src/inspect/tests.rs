@@ -161,3 +161,162 @@ async fn record_of_a_stopped_controller_is_gone() {
     assert!(inspector.now(&Query::default()).controllers.is_empty());
     assert!(inspector.key("maps", &key(0)).is_none());
 }
+
+/// Proves inspect/bounded.
+#[tokio::test(start_paused = true)]
+async fn long_errors_are_shortened() {
+    let inspector = Inspector::new("tests");
+    let queue = queue();
+    let record = inspector.record::<ConfigMap>("maps", &queue);
+    let long = "é".repeat(32 << 10);
+    let mut failed = ended(1, Outcome::Error);
+    failed.error = Some(format!("x{long}").into());
+    record.reconciled(&key(0), Instant::now(), failed);
+    let run = async { Err::<(), _>(long.clone()) };
+    let error = record.reconcile(&key(0), run, Clone::clone).await;
+    assert_eq!(error, Err(long.clone()));
+    let write = entry::Write {
+        id: 2,
+        verb: "create",
+        kind: "ConfigMap".to_owned(),
+        object: "default/a".to_owned(),
+        subresource: String::new(),
+        took: Duration::ZERO,
+        status: 422,
+        error: Some(long),
+        held: Mutex::default(),
+        paths: std::sync::OnceLock::new(),
+    };
+    record.wrote(&key(0), write);
+    let entries = life(&inspector, 0).entries;
+    assert_eq!(entries.len(), 3);
+    for entry in entries {
+        let (What::Reconcile { error, .. } | What::Write { error, .. }) = entry.what else {
+            panic!("{entry:?}");
+        };
+        let error = error.unwrap();
+        assert!(error.ends_with("é…"), "{error}");
+        assert!(
+            (entry::MAX_ERROR - 2..=entry::MAX_ERROR).contains(&error.len()),
+            "{}",
+            error.len()
+        );
+    }
+}
+
+#[test]
+fn shortened_error_has_no_half_token() {
+    let token = format!("eyJ{}.{}", "a".repeat(100), "b".repeat(100));
+    let error = format!("{} {token}", "x".repeat(entry::MAX_ERROR - 60));
+    let short = entry::shortened(&error).unwrap();
+    assert!(!short.contains("eyJ"), "{short}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_of_a_hand_written_worker_is_recorded() {
+    let inspector = Inspector::new("tests");
+    let queue = queue();
+    let record = inspector.record::<ConfigMap>("maps", &queue);
+    let reconciling = record.clone();
+    let run = async { panic!("a bug") };
+    let ended = tokio::spawn(async move {
+        let describe = |error: &String| error.clone();
+        reconciling.reconcile::<(), _>(&key(0), run, describe).await
+    });
+    assert!(ended.await.unwrap_err().is_panic());
+    let life = life(&inspector, 0);
+    assert_eq!(life.why.verdict, Verdict::Failing);
+    assert!(
+        life.why.sentence.contains("its reconcile panicked: a bug"),
+        "{}",
+        life.why.sentence
+    );
+}
+
+#[test]
+fn states_are_dropped_after_the_budget_is_unlocked() {
+    let reader = crate::object::Reader::<ConfigMap>::new();
+    let state = || -> Arc<dyn Header> {
+        let json = serde_json::json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "1", "resourceVersion": "1"},
+        });
+        Arc::new(reader.read(json.to_string().as_bytes()).unwrap())
+    };
+    let old = state();
+    let watched = Arc::downgrade(&old);
+    let change = Arc::new(entry::Change::update(&"ConfigMap".into(), old, state()));
+    let retained = Mutex::new(Retained::default());
+    let evicted = retained.lock().change(&change, 0);
+    assert!(watched.upgrade().is_some(), "dropped under the lock");
+    drop(evicted);
+    assert!(watched.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_page_is_judged() {
+    let inspector = Inspector::new("tests");
+    let queue = queue();
+    let record = inspector.record::<ConfigMap>("maps", &queue);
+    for number in 0..300 {
+        record.reconciled(&key(number), Instant::now(), ended(1, Outcome::Ok));
+    }
+    queue.add(key(1000));
+    let now = inspector.now(&Query {
+        limit: 10,
+        ..Query::default()
+    });
+    assert_eq!((now.matching, now.keys.len()), (301, 10));
+    assert_eq!(
+        now.keys[0].key, "default/map-1000",
+        "a key without a record"
+    );
+    assert_eq!(record.inner.judged.lock().len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_without_metrics_measures_durations() {
+    let inspector = Inspector::new("tests");
+    let queue = queue();
+    queue.add(key(0));
+    let early = queue.get().await.unwrap();
+    tokio::time::advance(Duration::from_secs(100)).await;
+    let record = inspector.record::<ConfigMap>("maps", &queue);
+    record.workers(1);
+    assert_eq!(
+        inspector.now(&Query::default()).controllers[0]
+            .queue
+            .longest_millis,
+        0
+    );
+    early.forget();
+    queue.add(key(0));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let ready = KeyState::Ready {
+        seconds: 2.0,
+        ahead: 0,
+    };
+    assert_eq!(life(&inspector, 0).state, ready);
+    let item = queue.get().await.unwrap();
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let now = inspector.now(&Query::default());
+    assert_eq!(now.controllers[0].queue.longest_millis, 3000);
+    let processing = KeyState::Processing { seconds: 3.0 };
+    assert_eq!(life(&inspector, 0).state, processing);
+    item.forget();
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_limit_delays_in_a_row_are_counted() {
+    let inspector = Inspector::new("tests");
+    let queue = queue();
+    let record = inspector.record::<ConfigMap>("maps", &queue);
+    for _ in 0..100 {
+        record.delayed(&key(0), Delay::RateLimit, Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    record.delayed(&key(0), Delay::Requeue, Duration::from_secs(1));
+    record.delayed(&key(0), Delay::Requeue, Duration::from_secs(1));
+    let entries = life(&inspector, 0).entries;
+    assert_eq!(entries.len(), 3, "{entries:?}");
+    assert_eq!((entries[0].times, entries[0].since), (100, Some(0.0)));
+}

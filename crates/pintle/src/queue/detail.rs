@@ -41,7 +41,7 @@ impl<T: Key> WorkQueue<T> {
                 delayed: state.delayed(),
                 processing,
                 parked: state.processing() - processing,
-                longest: nanos(state.running_for(now).max().unwrap_or_default()),
+                longest: nanos(longest(state, now)),
             }
         })
     }
@@ -82,7 +82,14 @@ fn position(place: Place, now: Tick) -> Position {
     }
 }
 
-/// A queue without metrics does not measure durations.
+/// Returns for how long the key that runs longest is being processed.
+fn longest<T: Key>(state: &State<T>, now: Tick) -> Tick {
+    // Keys that were dequeued before durations were measured seem to run since tick 0.
+    let measured = state.running_for(now).filter(|duration| *duration < now);
+    measured.max().unwrap_or_default()
+}
+
+/// A queue measures no durations before it has metrics or a record.
 fn elapsed(since: Tick, now: Tick) -> Duration {
     match since {
         0 => Duration::ZERO,

@@ -9,7 +9,10 @@ use std::{
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -40,7 +43,7 @@ pub(super) struct Shared<T: Key> {
     hasher: DefaultHashBuilder,
     origin: Instant,
     /// Whether durations are measured. Otherwise the clock is read only for delays.
-    timed: bool,
+    timed: AtomicBool,
     metrics: Option<QueueMetrics>,
 }
 
@@ -132,14 +135,14 @@ impl<T: Key> Shared<T> {
             limiter,
             hasher: DefaultHashBuilder::default(),
             origin: Instant::now(),
-            timed,
+            timed: AtomicBool::new(timed),
             metrics,
         }
     }
 
     pub(super) fn add(&self, key: T, priority: i32, cause: Cause) {
         let hash = self.hasher.hash_one(&key);
-        let now = if self.timed { self.tick() } else { 0 };
+        let now = self.measured();
         // Without a `Transition`, which costs more: if the key's `Eq` panics, nothing has changed
         // yet.
         let mut core = self.core.lock();
@@ -169,7 +172,7 @@ impl<T: Key> Shared<T> {
     fn try_take(&self) -> Option<Taken<T>> {
         let mut core = self.begin();
         self.promote(&mut core.state);
-        let now = if self.timed { self.tick() } else { 0 };
+        let now = self.measured();
         core.state.take(now)
     }
 
@@ -222,8 +225,10 @@ impl<T: Key> Shared<T> {
         verdict: Done,
         then: impl FnOnce(&mut State<T>, Tick) -> R,
     ) -> (R, Option<T>) {
-        let needed = self.timed || !matches!(verdict, Done::Forget);
-        let now = if needed { self.tick() } else { 0 };
+        let now = match verdict {
+            Done::Forget => self.measured(),
+            Done::PutBack { .. } | Done::RunAfter { .. } => self.tick(),
+        };
         let verdict = match verdict {
             Done::Forget => Verdict::Done,
             Done::PutBack { priority } => Verdict::PutBack { priority },
@@ -342,6 +347,22 @@ impl<T: Key> Shared<T> {
         }
     }
 
+    /// Measures durations from now on, also without metrics.
+    #[cfg(feature = "inspect")]
+    pub(super) fn measure(&self) {
+        self.timed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the time if durations are measured, and 0 otherwise.
+    #[inline]
+    fn measured(&self) -> Tick {
+        if self.timed.load(Ordering::Relaxed) {
+            self.tick()
+        } else {
+            0
+        }
+    }
+
     fn tick(&self) -> Tick {
         nanos(self.origin.elapsed())
     }
@@ -435,11 +456,7 @@ impl<T: Key> Waiter<'_, T> {
             .take()
             .and_then(|ticket| core.waiters.leave(ticket));
         self.shared.promote(&mut core.state);
-        let now = if self.shared.timed {
-            self.shared.tick()
-        } else {
-            0
-        };
+        let now = self.shared.measured();
         if let Some(taken) = core.state.take(now) {
             Step::Taken(taken)
         } else if core.state.is_finished() {

@@ -170,6 +170,12 @@ impl<T: Key> WorkQueue<T> {
         self.shared.inspect(read)
     }
 
+    /// Measures durations from now on, also without metrics.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn measure(&self) {
+        self.shared.measure();
+    }
+
     #[cfg(feature = "inspect")]
     pub(super) fn hash(&self, key: &T) -> u64 {
         self.shared.hash(key)
