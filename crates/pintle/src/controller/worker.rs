@@ -91,9 +91,10 @@ impl Workers {
     ) -> Stopped {
         // If this future is dropped, parked keys are released too.
         let _release = shutdown.clone().drop_guard();
-        if let Some(record) = &self.shared.record {
+        let recorded = self.shared.record.clone().map(|record| {
             record.workers(count);
-        }
+            Recorded(record)
+        });
         let mut tasks = JoinSet::new();
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
@@ -110,9 +111,7 @@ impl Workers {
             never = self.forget_seen_writes() => match never {},
         };
         shutdown.cancel(); // Releases parked keys.
-        if let Some(record) = &self.shared.record {
-            record.workers(0);
-        }
+        drop(recorded);
         if self.shuts_queue_down {
             self.queue.shut_down();
         }
@@ -465,6 +464,15 @@ impl Workers {
             debug!(error, "{what}");
         }
         item.forget();
+    }
+}
+
+/// Shows in the inspector that workers run, until they stop or the future that runs them is dropped.
+struct Recorded(inspect::Record);
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.0.workers(0);
     }
 }
 
