@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::object::Reader;
 
-/// A cache of ConfigMaps that own each other.
+/// A cache of `ConfigMap`s that own each other.
 struct Maps(Vec<Arc<dyn Header>>);
 
 impl crate::informer::Cached for Maps {
