@@ -20,7 +20,7 @@ pub(crate) struct ServeArgs {
     kubeconfig: PathBuf,
 }
 
-/// Prints `ready` once it listens.
+/// Serves until stdin closes. Prints `ready` once the listener is bound.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await?;

@@ -29,7 +29,7 @@ pub enum AuthorityError {
     /// The key or the certificate could not be made.
     #[error("failed to create the certificate: {0}")]
     Certificate(String),
-    /// The request is malformed, or its signature is not that of its key.
+    /// The request is malformed, or its signature does not match its key.
     #[error("unable to verify certificate request signature: {0}")]
     Request(String),
 }
@@ -100,8 +100,8 @@ impl Authority {
 
     /// Signs a request and returns the certificate in PEM, with these usages and this validity.
     ///
-    /// Subject, key and alternative names are those of the request; whether its subject may have
-    /// such a certificate is up to the caller. Usages are named as in a `CertificateSigningRequest`.
+    /// Subject, key and alternative names come from the request; the caller must check that its
+    /// subject may have such a certificate. Usages are named as in a `CertificateSigningRequest`.
     ///
     /// # Errors
     ///

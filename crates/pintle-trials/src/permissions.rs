@@ -72,8 +72,8 @@ impl Permissions {
         let mut unused = Vec::new();
         for rule in rules.as_array().into_iter().flatten() {
             for (group, resource, verb) in granted(rule) {
-                // No request uses this one: an optional admission plugin requires it for owner
-                // references with `blockOwnerDeletion`.
+                // Never used by a request: `OwnerReferencesPermissionEnforcement` requires it for
+                // `blockOwnerDeletion`.
                 if verb == "update" && resource.ends_with("/finalizers") {
                     continue;
                 }

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER: u64 = 16 << 20;
 
 /// Shows the operator whose inspector has this URL, or else the one that was started last by this
-/// user. On a terminal it goes on until Ctrl-C.
+/// user. On a terminal it refreshes until Ctrl-C.
 pub(crate) async fn run(url: Option<String>) -> anyhow::Result<()> {
     let url = match url {
         Some(url) => url,

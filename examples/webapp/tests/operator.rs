@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 use webapp::{Dns, WebApp};
 
 /// A cluster with the operator running on it.
-struct Scene {
+struct Fixture {
     client: Client,
     dns: Dns,
     shutdown: CancellationToken,
     _cluster: Cluster,
 }
 
-impl Scene {
+impl Fixture {
     async fn start() -> Self {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
         // A wall clock that follows the virtual time of the test.
@@ -108,14 +108,14 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
 }
 
-/// Waits until the cluster is quiet. Takes no time: the clock is virtual.
-async fn settle() {
+/// Advances virtual time far enough for the cluster to become idle.
+async fn wait_until_idle() {
     tokio::time::sleep(Duration::from_secs(20)).await;
 }
 
@@ -125,91 +125,91 @@ fn both(a: &str, b: &str) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn webapp_gets_its_children_and_becomes_ready() {
-    let scene = Scene::start().await;
-    scene.create_secret().await;
-    scene.create_webapp().await;
-    settle().await;
-    let config = scene.api::<ConfigMap>().get("shop").await.unwrap();
+    let fixture = Fixture::start().await;
+    fixture.create_secret().await;
+    fixture.create_webapp().await;
+    wait_until_idle().await;
+    let config = fixture.api::<ConfigMap>().get("shop").await.unwrap();
     assert_eq!(config.data.unwrap()["index.html"], "<p>Hi");
-    let service = scene.api::<Service>().get("shop").await.unwrap();
+    let service = fixture.api::<Service>().get("shop").await.unwrap();
     assert_eq!(service.spec.unwrap().selector.unwrap()["app"], "shop");
-    let deployment = scene.api::<Deployment>().get("shop").await.unwrap();
+    let deployment = fixture.api::<Deployment>().get("shop").await.unwrap();
     assert_eq!(deployment.spec.unwrap().replicas, Some(2));
-    assert_eq!(scene.ready().await, both("True", "Available"));
+    assert_eq!(fixture.ready().await, both("True", "Available"));
     assert!(
-        scene
+        fixture
             .dns
             .0
             .lock()
             .contains(&ObjectKey::namespaced("default", "shop"))
     );
-    assert_eq!(scene.events().await, [both("Normal", "Applied")]);
+    assert_eq!(fixture.events().await, [both("Normal", "Applied")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn missing_secret_is_reported_once_and_awaited() {
-    let scene = Scene::start().await;
-    scene.create_webapp().await;
-    settle().await;
-    assert_eq!(scene.ready().await, both("False", "NotApplied"));
-    assert_eq!(scene.events().await, [both("Warning", "NotApplied")]);
-    scene.create_secret().await;
-    settle().await;
-    assert_eq!(scene.ready().await, both("True", "Available"));
+    let fixture = Fixture::start().await;
+    fixture.create_webapp().await;
+    wait_until_idle().await;
+    assert_eq!(fixture.ready().await, both("False", "NotApplied"));
+    assert_eq!(fixture.events().await, [both("Warning", "NotApplied")]);
+    fixture.create_secret().await;
+    wait_until_idle().await;
+    assert_eq!(fixture.ready().await, both("True", "Available"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn changed_secret_restarts_the_pods() {
-    let scene = Scene::start().await;
-    scene.create_secret().await;
-    scene.create_webapp().await;
-    settle().await;
+    let fixture = Fixture::start().await;
+    fixture.create_secret().await;
+    fixture.create_webapp().await;
+    wait_until_idle().await;
     let revision = async || {
-        let deployment = scene.api::<Deployment>().get("shop").await.unwrap();
+        let deployment = fixture.api::<Deployment>().get("shop").await.unwrap();
         deployment.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"].clone()
     };
     assert_eq!(revision().await, "1");
     let rotated = Patch::Merge(json!({ "stringData": { "TOKEN": "b" } }));
-    let (secrets, params) = (scene.api::<Secret>(), PatchParams::default());
+    let (secrets, params) = (fixture.api::<Secret>(), PatchParams::default());
     secrets.patch("key", &params, &rotated).await.unwrap();
-    settle().await;
+    wait_until_idle().await;
     assert_eq!(revision().await, "2");
-    assert_eq!(scene.ready().await, both("True", "Available"));
+    assert_eq!(fixture.ready().await, both("True", "Available"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_service_is_left_alone_and_reported() {
-    let scene = Scene::start().await;
-    scene.create_secret().await;
+    let fixture = Fixture::start().await;
+    fixture.create_secret().await;
     let spec = json!({ "ports": [{ "port": 1 }] });
-    scene
+    fixture
         .create::<Service>(json!({ "metadata": { "name": "shop" }, "spec": spec }))
         .await;
-    scene.create_webapp().await;
-    settle().await;
-    let service = scene.api::<Service>().get("shop").await.unwrap();
+    fixture.create_webapp().await;
+    wait_until_idle().await;
+    let service = fixture.api::<Service>().get("shop").await.unwrap();
     assert_eq!(service.metadata.owner_references, None);
     assert_eq!(service.spec.unwrap().ports.unwrap()[0].port, 1);
-    assert_eq!(scene.ready().await, both("False", "NotApplied"));
+    assert_eq!(fixture.ready().await, both("False", "NotApplied"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_a_webapp_removes_its_name_and_children() {
-    let scene = Scene::start().await;
-    scene.create_secret().await;
-    scene.create_webapp().await;
-    settle().await;
-    let webapps = scene.api::<WebApp>();
+async fn deleted_webapp_loses_dns_name_and_children() {
+    let fixture = Fixture::start().await;
+    fixture.create_secret().await;
+    fixture.create_webapp().await;
+    wait_until_idle().await;
+    let webapps = fixture.api::<WebApp>();
     webapps
         .delete("shop", &DeleteParams::default())
         .await
         .unwrap();
-    settle().await;
+    wait_until_idle().await;
     assert!(webapps.get_opt("shop").await.unwrap().is_none());
-    assert!(scene.dns.0.lock().is_empty());
-    let deployments = scene.api::<Deployment>();
+    assert!(fixture.dns.0.lock().is_empty());
+    let deployments = fixture.api::<Deployment>();
     assert!(deployments.get_opt("shop").await.unwrap().is_none());
-    let services = scene.api::<Service>();
+    let services = fixture.api::<Service>();
     assert!(services.get_opt("shop").await.unwrap().is_none());
 }
 

@@ -1,5 +1,5 @@
 //! Certificates for signing requests, as kube-controller-manager issues them: subject, key and
-//! alternative names are those of the request; usages and validity are the signer's.
+//! alternative names come from the request; usages and validity come from the signer.
 
 use jiff::{Timestamp, tz::TimeZone};
 

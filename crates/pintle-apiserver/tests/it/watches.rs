@@ -1,4 +1,4 @@
-//! Watches: their initial state, events, bookmarks and end.
+//! Watches: initial state, events, bookmarks and termination.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Proves watch/requests, watch/complete-and-ordered, watch/selectors.
 #[tokio::test(start_paused = true)]
-async fn watch_from_a_version_sees_later_changes() {
+async fn watch_from_resource_version_sees_later_changes() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("before")).await;
@@ -43,7 +43,7 @@ async fn watch_from_a_version_sees_later_changes() {
 
 /// Proves watch/complete-and-ordered.
 #[tokio::test(start_paused = true)]
-async fn watch_without_a_version_starts_with_the_state() {
+async fn watch_without_resource_version_starts_with_current_state() {
     let server = server();
     let http = http(&server);
     for name in ["b", "a"] {
@@ -57,7 +57,7 @@ async fn watch_without_a_version_starts_with_the_state() {
 
 /// Proves watch/expired.
 #[tokio::test(start_paused = true)]
-async fn watch_from_a_compacted_version_expires() {
+async fn watch_from_compacted_resource_version_expires() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -175,7 +175,7 @@ async fn streaming_list_marks_its_end() {
 
 /// Proves watch/requests.
 #[tokio::test(start_paused = true)]
-async fn watch_from_a_future_version_waits() {
+async fn watch_from_future_resource_version_waits() {
     let server = server();
     let http = http(&server);
     let mut watch = http

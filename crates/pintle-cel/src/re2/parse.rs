@@ -5,7 +5,7 @@ use std::fmt;
 use super::class::{self, Class};
 use super::node::{Count, Node};
 
-/// Go's limit on repetition counts, nested ones multiplied.
+/// Go's limit on the product of nested repetition counts.
 const MAX_REPEAT: usize = 1_000;
 
 /// Why a pattern is not valid, with the offending part.
@@ -31,7 +31,7 @@ const BAD_NAME: &str = "invalid named capture";
 const BAD_COUNT: &str = "invalid repeat count";
 
 #[derive(Debug, Clone, Copy, Default)]
-// Each is a flag of the syntax.
+// One field per regexp flag (`imsU`).
 #[allow(clippy::struct_excessive_bools)]
 struct Flags {
     fold: bool,
@@ -352,7 +352,7 @@ fn parse_repeat(text: &str) -> Option<(Option<usize>, Max, &str)> {
     Some((min, max, rest.strip_prefix('}')?))
 }
 
-/// Parses a number without leading zeros; `None` inside if it has too many digits.
+/// Parses a number without leading zeros. The inner `None` means the number is too long.
 fn parse_int(text: &str) -> Option<(Option<usize>, &str)> {
     let length = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at(length);
@@ -430,7 +430,7 @@ fn class_char<'a>(text: &'a str, whole: &'a str) -> Result<(u32, &'a str), Error
     }
 }
 
-/// Parses an escape that stands for one character.
+/// Parses a single-character escape.
 fn escape(text: &str) -> Result<(u32, &str), Error<'_>> {
     let mut chars = text[1..].chars();
     let Some(c) = chars.next() else {

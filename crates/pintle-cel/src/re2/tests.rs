@@ -262,7 +262,8 @@ fn cache_drops_the_least_recently_used_within_its_bound() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Every pattern that parses also compiles, so no object is checked against a broken one.
+    /// Every pattern that parses also compiles, so validation never meets a pattern that does
+    /// not compile.
     #[test]
     fn any_valid_pattern_compiles(parts in prop::collection::vec(prop::sample::select(vec![
         "a", "é", "{", "}", "{2}", "{0,3}", "{2,}", "{,1}", "*", "+", "?", "(", ")", "(?:", "(?i)",

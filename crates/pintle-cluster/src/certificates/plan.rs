@@ -18,15 +18,15 @@ const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
 /// How long requests are kept after they were issued, denied or failed.
 const DECIDED: Duration = Duration::from_hours(1);
-/// How long requests are kept that nobody has decided about, or signed.
+/// How long undecided or unsigned requests are kept.
 const PENDING: Duration = Duration::from_hours(24);
-/// The longest validity of a certificate.
+/// Maximum validity of a certificate, in seconds.
 const LONGEST: i64 = 365 * 24 * 3600;
-/// The shortest.
+/// Minimum validity.
 const SHORTEST: i64 = 600;
-/// How long before it is issued a certificate is valid, for clocks that are late.
+/// How far `notBefore` is backdated, to tolerate clock skew.
 const BACKDATE: i64 = 300;
-/// Certificates that are valid for less than this are not backdated at their end.
+/// Below this validity, `notAfter` is not backdated.
 const SHORT: i64 = 8 * 3600;
 
 /// What to do with a request.
@@ -42,7 +42,7 @@ pub(super) enum Step {
     Fail(String),
 }
 
-/// Returns the request in it.
+/// Parses the PKCS#10 request.
 pub(super) fn parsed(request: &CertificateSigningRequest) -> Result<SigningRequest, String> {
     SigningRequest::parse(&request.spec.request.0)
 }
@@ -148,7 +148,7 @@ fn client_problem(usages: &[&str]) -> Option<String> {
         .then(|| "missing required usage for client certificate: client auth".to_owned())
 }
 
-/// Returns why a request is not that of a node, or `None` if it is.
+/// Returns why a request is not a valid node request, or `None` if it is.
 fn node_problem(
     parsed: &SigningRequest,
     usages: &[&str],

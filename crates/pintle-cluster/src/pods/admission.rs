@@ -68,7 +68,8 @@ pub(super) fn rejection<'a>(
     None
 }
 
-/// Returns which resource a node has not enough of. It need not have extended resources.
+/// Returns the first resource that a node has too little of. Resources that the node does not list
+/// are not checked.
 fn shortage<'a>(
     pod: &Pod,
     node: &Node,
@@ -102,7 +103,7 @@ fn shortage<'a>(
     None
 }
 
-/// Returns what a Pod takes of a node, itself included.
+/// Returns the resource requests of a Pod, including one `pods`.
 fn requests(pod: &Pod) -> BTreeMap<String, i64> {
     let mut requests =
         serde_json::to_value(pod).map_or_else(|_| BTreeMap::new(), |pod| pod_requests(&pod));

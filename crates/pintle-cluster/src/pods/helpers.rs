@@ -1,5 +1,5 @@
 //! The status of init containers, sidecars and ephemeral containers. They do nothing by themselves:
-//! init containers succeed at once, and the others run until the Pod ends.
+//! init containers succeed at once; sidecars and ephemeral containers run until the Pod ends.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::meta;
 
-/// A container besides those that a [`Behavior`](super::Behavior) is about.
+/// A container that a [`Behavior`](super::Behavior) does not cover.
 #[derive(Clone, Copy)]
 struct Helper<'a> {
     name: &'a str,
@@ -22,9 +22,9 @@ struct Helper<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Exits before the others start.
+    /// Exits before the main containers start.
     Init,
-    /// Starts before the others and is ready.
+    /// Starts before the main containers and is ready.
     Sidecar,
     /// Was added later; it is never ready.
     Ephemeral,

@@ -40,7 +40,7 @@ pub(super) fn account_of(secret: &Secret) -> Option<&str> {
     meta::annotation(&secret.metadata, ACCOUNT).filter(|_| is_token(secret))
 }
 
-/// Decides about a Secret. `account` is the one with the name in it.
+/// Decides about a Secret. `account` is the service account that it names.
 pub(super) fn plan(secret: &Secret, account: Option<&ServiceAccount>, root_ca: &str) -> Step {
     if account_of(secret).is_none() || meta::is_being_deleted(&secret.metadata) {
         return Step::None;

@@ -178,7 +178,7 @@ fn report(
 pub(super) enum AddressStep {
     None,
     Create(Box<IPAddress>),
-    /// It belongs to no Service, or to another one; then it is created again.
+    /// No Service uses the address, or the object names another Service; then it is recreated.
     Delete,
 }
 
@@ -197,7 +197,7 @@ pub(super) fn addresses(service: &Service) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns whether an `IPAddress` is that of a Service.
+/// Returns whether an `IPAddress` was allocated for a Service.
 pub(super) fn is_of_service(address: &IPAddress) -> bool {
     meta::labels(&address.metadata)
         .get(MANAGED_BY)

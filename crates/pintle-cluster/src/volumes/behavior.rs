@@ -165,7 +165,7 @@ impl Claims {
         }
     }
 
-    /// Limits the selection to the claims whose labels match. The syntax is that of `kubectl -l`.
+    /// Limits the selection to the claims whose labels match. Uses the syntax of `kubectl -l`.
     pub fn matching(mut self, selector: impl Into<String>) -> Self {
         self.target.selector = selector.into();
         self

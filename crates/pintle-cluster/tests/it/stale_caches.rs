@@ -56,7 +56,7 @@ where
                     sleep(LAG).await;
                     frame
                 });
-                // Each frame is late by itself, not by those before it.
+                // Delays every frame by `LAG`, however many frames precede it.
                 StreamBody::new(frames.buffered(10_000)).boxed_unsync()
             }))
         })

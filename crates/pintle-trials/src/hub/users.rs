@@ -126,7 +126,7 @@ impl Hub {
         Ok(false)
     }
 
-    /// Deletes the object of the story for good.
+    /// Deletes the object of the story and does not recreate it.
     pub(crate) async fn user_delete(self: &Arc<Self>) {
         let object = {
             let mut record = self.record.lock();
@@ -137,11 +137,11 @@ impl Hub {
             record.mark(format!("user: delete {} (fault)", object.title()));
             object
         };
-        // Other objects of the story stay; the state is compared with that of the paced reference.
+        // Keep the other objects: the end state is compared with the paced reference.
         self.perform(Step::Delete(object)).await;
     }
 
-    /// Deletes the namespace of the story's object for good.
+    /// Deletes the namespace of the story's object and does not recreate it.
     pub(crate) async fn user_delete_namespace(self: &Arc<Self>) {
         let path = {
             let mut record = self.record.lock();
@@ -176,7 +176,7 @@ impl Hub {
             object
         };
         self.perform(Step::Delete(object)).await;
-        // The story may have gone on.
+        // The story may have advanced in the meantime.
         let step = self.record.lock().step;
         if let Some(Step::Apply(object, _)) = self.steps.get(step) {
             self.perform(Step::Apply(object.clone(), String::new()))

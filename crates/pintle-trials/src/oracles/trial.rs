@@ -41,7 +41,7 @@ pub(crate) fn judge(
     found
 }
 
-/// A state of the idle cluster differs from the reference.
+/// Reports a checkpoint whose state differs from the reference.
 fn same_end(plan: &Plan, expected: &Expected, trace: &Trace) -> Option<Violation> {
     let by_user = |it: Fault| it.is_of_user() || it.is_drift();
     let path_matters = plan.pace == Pace::Rapid || plan.has(by_user);
@@ -76,7 +76,7 @@ fn status(trace: &Trace) -> Option<Violation> {
     })
 }
 
-/// The controller deleted an object more often than without the fault.
+/// Reports an object that the controller deleted more often than without the fault.
 fn extra_deletes(
     plan: &Plan,
     allowed: &BTreeMap<String, usize>,
@@ -134,7 +134,7 @@ fn lost_finalizers(trace: &Trace) -> Option<Violation> {
     ))
 }
 
-/// A task panicked and the process continued. A trace has no panics of crashed processes.
+/// Reports a task that panicked. Panics of crashed processes are not recorded.
 pub(super) fn panics(trace: &Trace) -> Option<Violation> {
     let panic = trace.panics.first()?;
     Some(Violation::new(Oracle::NoPanic, panic.replace('\n', " ")))

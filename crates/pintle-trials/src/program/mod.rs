@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The planners, the story and the oracles are the same as for a controller in this process. A write
-//! is known by what the server commits, and the fault is injected before the response leaves: to
-//! crash after one write is to crash before the next one.
+//! is known by what the server commits, and the fault is injected before the response leaves: a
+//! crash after one write is also a crash before the next write.
 
 mod proxy;
 mod story;

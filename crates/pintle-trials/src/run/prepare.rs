@@ -1,5 +1,5 @@
-//! Prepares the server that every scenario of a check starts with a copy of: CRDs, namespaces and
-//! given objects are installed once.
+//! Builds the server that each scenario copies, so that CRDs, namespaces and given objects are
+//! installed once per check.
 
 use bytes::Bytes;
 use http::Request;
@@ -13,11 +13,15 @@ use tower::ServiceExt;
 use super::Setup;
 use crate::{hub::START, story::Desired};
 
-/// The seed of the UIDs of prepared objects. Scenarios use others.
+/// Seed for the UIDs of prepared objects; scenarios use `1 + plan.seed`.
 const SEED: u64 = 0x5eed;
 
 impl Setup {
-    /// Returns the prepared server. Must not be called on a runtime.
+    /// Returns the prepared server, which the first call builds.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the first call is made on a Tokio runtime.
     pub(crate) fn prepared(&self) -> Result<&ApiServer, &String> {
         let prepare = || {
             let runtime = Builder::new_current_thread()

@@ -92,7 +92,7 @@ impl WeakFactory {
         .collect()
     }
 
-    /// Returns the caches of the informers in use. Those of whole objects come first.
+    /// Returns the caches of the informers in use. Metadata-only caches come last.
     pub(crate) fn caches(&self) -> Vec<Cache> {
         let Some(shared) = self.0.upgrade() else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The inspector without the cargo feature `inspect`: nothing makes one, so nothing is recorded.
+//! The inspector without the cargo feature `inspect`: never constructed, so nothing is recorded.
 
 #![allow(
     dead_code,

@@ -126,7 +126,7 @@ fn inside(path: &mut String, name: &str, depth: usize, then: impl FnOnce(&mut St
     path.truncate(length);
 }
 
-/// Pairs the items of two lists: by name or type if all have a different one, or else by position.
+/// Pairs the items of two lists: by `name` or `type` if it is unique in both, or else by position.
 fn pairs<'a>(old: &'a [Value], new: &'a [Value]) -> Vec<(String, &'a Value, &'a Value)> {
     const NONE: &Value = &Value::Null;
     for field in ["name", "type"] {

@@ -1,15 +1,16 @@
 //! The inspector: why a key runs, waits or fails, as a page, an API and a trace.
 //!
-//! When an operator misbehaves at night, its author asks: what woke this key, what did it do, why is
-//! it waiting, and what is it waiting for? Metrics do not say, and logs say it to those who already
-//! know. The inspector records it for every key, in memory, and answers in one sentence.
+//! When an operator misbehaves at night, its author asks: what woke this key, what did it do, why
+//! is it waiting, and what is it waiting for? Metrics do not say, and logs help only readers who
+//! know what to look for. The inspector records it for every key, in memory, and answers in one
+//! sentence.
 //!
 //! # What is recorded
 //!
 //! Per key: the events that enqueued it, with kind, object, changed fields and the trigger that mapped
 //! them; its reconciles, with cause, attempt, duration and outcome; their writes, with verb, object,
 //! changed fields and the server's answer; and delays with their reason. The state of queues, workers
-//! and informers is read when somebody looks.
+//! and informers is read on request.
 //!
 //! # Cost and bounds
 //!
@@ -18,9 +19,9 @@
 //! is read from the request's body, the object is looked up in the caches, and the message of a
 //! refusal is read. Each key has a ring of
 //! [64 entries](Settings::entries_per_key); [65,536 entries](Settings::entries) are kept for a controller
-//! in all, and those of the keys that were idle for longest are dropped first. To name the fields that changed, the
-//! record keeps the states before and after recent changes, up to [16 MiB](Settings::state_bytes); for
-//! older ones it knows whether the spec changed.
+//! in all, and the keys that were idle longest are dropped first. To name the fields that changed,
+//! the record keeps the states before and after recent changes, up to
+//! [16 MiB](Settings::state_bytes); for older changes it knows whether the spec changed.
 //!
 //! # What it never shows
 //!

@@ -45,7 +45,7 @@ pub struct Now {
     pub controllers: Vec<Controller>,
     /// The informers.
     pub informers: Vec<Informer>,
-    /// One page of the keys that match the request, those with problems first.
+    /// One page of the keys that match the request; keys with problems come first.
     pub keys: Vec<KeyRow>,
     /// How many keys match the request.
     pub matching: usize,
@@ -338,7 +338,7 @@ pub enum What {
         fields: Vec<String>,
         /// How long it took, with any wait for a rate limit.
         seconds: f64,
-        /// The status code of the answer; 0 without one.
+        /// The status code of the answer; 0 if there was none.
         status: u16,
         /// The server's message, or why there was no answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! The record of one controller: a ring of entries per key, bounded in all.
 //!
 //! Recording takes one lock and one look-up, formats nothing and compares nothing. What needs work,
-//! such as finding the fields that a change touched, is done when somebody looks.
+//! such as finding the fields that a change touched, is done when the record is read.
 
 use std::{
     any::Any,
@@ -92,8 +92,8 @@ impl Log {
         }
     }
 
-    /// Appends an entry. If a ring is full, the oldest entry goes; if there are too many in all, the
-    /// key goes that was idle for longest.
+    /// Appends an entry. If the ring of the key is full, drops its oldest entry; while the total is
+    /// too large, drops the keys that were idle longest.
     fn push(&mut self, key: &ObjectKey, at: Instant, what: Happened) {
         let stored = Stored {
             at,

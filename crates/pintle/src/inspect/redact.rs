@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-/// Stands for a value that is not shown.
+/// Replaces a hidden value.
 pub(super) const HIDDEN: &str = "(hidden)";
 
 /// Words in the name of an annotation or variable that mark its value as a secret.
@@ -46,8 +46,8 @@ const BEARER: &[u8] = b"bearer";
 /// The longest refused value that is shown, in bytes.
 const MAX_VALUE: usize = 100;
 
-/// Removes secrets and `managedFields` from an object. `kind` is that of the object, because the items
-/// of a list do not state it.
+/// Removes secrets and `managedFields` from an object. The caller passes its `kind`, because the
+/// items of a list do not state it.
 pub(super) fn object(kind: &str, object: &mut Value) {
     let Some(fields) = object.as_object_mut() else {
         return;

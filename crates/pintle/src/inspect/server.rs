@@ -83,7 +83,7 @@ pub enum ServeError {
     /// The address cannot be bound.
     #[error("cannot listen: {0}")]
     Bind(#[from] io::Error),
-    /// No token is required, but others than this machine could connect.
+    /// No token is required, but other machines could connect.
     #[error("{0} is not a loopback address: serve the inspector there only with a token")]
     NeedsToken(SocketAddr),
     /// The token that was set is empty, so that everybody would know it.
@@ -98,9 +98,9 @@ impl Inspector {
     /// Serves the page on `/` and the API under `/api/v1` until the returned [`Serving`] is shut down
     /// or dropped.
     ///
-    /// Bind to a loopback address, such as `127.0.0.1:0`, unless others should look. Each request has
-    /// to present the [token](super::Settings::token), as a bearer token or in the query;
-    /// [`Serving::url`] includes it.
+    /// Bind to a loopback address, such as `127.0.0.1:0`, unless other machines need access. Each
+    /// request has to present the [token](super::Settings::token), as a bearer token or in the
+    /// query; [`Serving::url`] includes it.
     ///
     /// # Errors
     ///

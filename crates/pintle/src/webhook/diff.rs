@@ -2,11 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-/// Returns the JSON patch that makes the same change to `document` that was made from `before` to
-/// `after`.
+/// Returns the JSON patch that applies the change from `before` to `after` to `document`.
 ///
-/// The two are typed views of the document: they may lack fields that the type does not know, and
-/// have defaults that the document does not. Neither must show up in the patch.
+/// `before` and `after` are typed views of the document: they drop unknown fields and add defaults.
+/// The patch must contain neither difference.
 pub(super) fn patch(document: &Value, before: &Value, after: &Value) -> Vec<Value> {
     let mut changed = document.clone();
     transfer(&mut changed, before, after);
@@ -50,9 +49,8 @@ fn transfer(document: &mut Value, before: &Value, after: &Value) {
     }
 }
 
-/// Returns a list with the items of `new`. An item keeps the fields that its type does not know. It
-/// is matched with an earlier item that is equal, has the same `name` or, in a list of the same
-/// length, the same position.
+/// Returns a list with the items of `new`. Each keeps unknown fields of the old item it matches.
+/// Items are matched by equality, then by `name`, then by index if the lengths are equal.
 fn transferred(list: &[Value], old: &[Value], new: &[Value]) -> Vec<Value> {
     let mut origins: Vec<Option<usize>> = vec![None; new.len()];
     let mut used = vec![false; old.len()];

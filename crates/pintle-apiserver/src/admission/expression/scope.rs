@@ -1,4 +1,4 @@
-//! The values of expressions for one request.
+//! The variables that expressions can read while a request is admitted.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use serde_json::Value;
 use super::{CALL_LIMIT, Expression, authorizer::Asked};
 use crate::{admission::Request, api::Api};
 
-/// The maximum depth of variables that refer to each other.
+/// Maximum nesting depth of variable references.
 const MAX_NESTING: usize = 512;
 
-/// The depth of variables from which evaluation continues on a thread with a stack of its own.
+/// Evaluation moves to a new thread, with a fresh stack, every this many levels.
 const LEVELS_PER_STACK: usize = 16;
 
-/// The size of that stack.
+/// Stack size of that thread.
 const STACK: usize = 16 * 1024 * 1024;
 
 const OUT_OF_BUDGET: &str =
@@ -136,8 +136,8 @@ impl Scope {
         self.budget
     }
 
-    /// Evaluates an expression. The inner error is that of the expression; the outer one ends the
-    /// evaluation of all expressions of the scope.
+    /// Evaluates an expression. The inner error is the expression's own; the outer error means the
+    /// budget is exhausted and no further expression may run.
     pub(crate) fn evaluate(
         &mut self,
         expression: &Expression,
@@ -168,7 +168,8 @@ impl Scope {
 }
 
 impl Drop for Scope {
-    /// Drops the values of variables. One whose value contains `variables` would keep itself alive.
+    /// Drops the values of variables. A value that captured `variables` would otherwise form a
+    /// reference cycle.
     fn drop(&mut self) {
         if let Some(variables) = &self.variables {
             let known = std::mem::take(&mut *variables.known.lock());
@@ -188,7 +189,7 @@ struct Variables {
     /// The maximum cost of variables. Once it is spent, no further variable is evaluated: the
     /// budget of the scope is exhausted.
     limit: AtomicU64,
-    /// The current depth of variables that are being evaluated because another one refers to them.
+    /// Current nesting depth of variable evaluation.
     depth: AtomicUsize,
 }
 

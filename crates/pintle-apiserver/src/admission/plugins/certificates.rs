@@ -1,5 +1,6 @@
-//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: who may approve
-//! and sign requests of a signer, and which groups a certificate may not name.
+//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: restrict who
+//! may approve or sign certificate requests for a signer, and reject client certificates for
+//! `system:masters`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::{
 };
 
 const GROUP: &str = "certificates.k8s.io";
-/// The signer of certificates that the API server trusts.
+/// Issues client certificates that kube-apiserver accepts for authentication.
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 #[derive(Debug)]
@@ -93,7 +94,7 @@ fn check_signer(api: &Api, request: &Request<'_>, verb: &str) -> Result<(), ApiE
     Err(refused(request, request.old, &why))
 }
 
-/// Refuses a certificate of an administrator.
+/// Rejects client certificate requests whose subject includes `system:masters`.
 fn check_subject(request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
     if spec(Some(object), "signerName") != CLIENTS {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Applies a mutation of a policy to an object on its way to the store.
+//! Applies the mutations of a `MutatingAdmissionPolicy`.
 
 use pintle_cel::Value as Cel;
 use serde_json::{Value, json};
@@ -16,9 +16,9 @@ use crate::{
     schema::builtin,
 };
 
-/// Evaluates a mutation and returns the mutated object. Awaits `stacks` first, and holds the permit
-/// until the expression is evaluated. The inner error is subject to the failure policy; the outer
-/// one refuses the write.
+/// Evaluates a mutation and returns the mutated object. Acquires a permit from `stacks` before
+/// evaluating and holds it until the expression has run. The inner error is subject to the failure
+/// policy; the outer error rejects the write.
 pub(super) async fn patched(
     api: &Api,
     request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! The `authorizer` of expressions.
+//! The `authorizer` variable in CEL expressions.
 
 use pintle_apiserver::{AdmissionResponse, Webhook};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::{CONFIG_MAPS, config_map, http, http_as, server};
 
 /// Proves policies/authorizer.
 #[tokio::test]
-async fn authorizer_answers_from_rbac_for_the_user() {
+async fn authorizer_checks_rbac_of_requesting_user() {
     let server = server();
     let admin = http(&server);
     let spec = json!({"validations": [
@@ -49,7 +49,7 @@ async fn authorizer_answers_from_rbac_for_the_user() {
 
 /// Proves policies/authorizer.
 #[tokio::test]
-async fn match_condition_of_a_webhook_can_ask_the_authorizer() {
+async fn webhook_match_condition_can_use_authorizer() {
     let server = server();
     let webhook = Webhook::validating("deny.example.com", |_| async {
         AdmissionResponse::deny("refused")
@@ -87,7 +87,7 @@ async fn match_condition_of_a_webhook_can_ask_the_authorizer() {
 
 /// Proves policies/authorizer.
 #[tokio::test]
-async fn service_accounts_in_expressions_are_not_authenticated() {
+async fn authorizer_service_account_lacks_system_authenticated() {
     let server = server();
     let admin = http(&server);
     let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""],

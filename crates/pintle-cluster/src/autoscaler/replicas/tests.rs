@@ -78,16 +78,16 @@ fn replicas_follow_utilization_beyond_the_tolerance() {
 #[test]
 fn pods_without_samples_dampen_the_change() {
     let pods = ready(4);
-    // The missing ones count as idle upwards and as busy downwards.
+    // Pods without samples count as 0 % when scaling up and 100 % when scaling down.
     assert_eq!(utilization(&pods, 4, &[400, 400], 50), 8);
     assert_eq!(utilization(&pods, 4, &[20, 20], 100), 3);
-    // They do not reverse the direction.
+    // They never flip the scaling direction.
     assert_eq!(utilization(&pods, 4, &[120, 120], 50), 4);
 }
 
 /// Proves autoscaler/metrics.
 #[test]
-fn starting_pods_count_as_idle_only_upwards() {
+fn unready_pods_count_as_idle_when_scaling_up() {
     let starting = running("2026-01-01T00:59:00Z", "False");
     let mut pods = ready(2);
     pods.push(pod(2, &starting));
@@ -100,7 +100,7 @@ fn starting_pods_count_as_idle_only_upwards() {
 
 /// Proves autoscaler/metrics.
 #[test]
-fn average_value_and_shared_values() {
+fn average_and_object_metrics_scale_proportionally() {
     let pods = ready(2);
     let average = |usages: &[i64], target: i64| {
         let target = Target::Average(target);

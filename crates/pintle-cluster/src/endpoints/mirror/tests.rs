@@ -68,7 +68,7 @@ fn each_family_gets_a_slice() {
 
 /// Proves endpoints/mirrored.
 #[test]
-fn large_subsets_are_cut_off() {
+fn large_subsets_are_truncated() {
     let addresses: Vec<Value> = (0..1003)
         .map(|number| json!({ "ip": format!("10.1.{}.{}", number / 250, number % 250) }))
         .collect();

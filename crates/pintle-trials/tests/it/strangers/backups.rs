@@ -1,5 +1,5 @@
 //! Two custom resources in one program, each with a kube-runtime controller: a Database creates its
-//! Backup, and the Backup creates a Job once the Database is ready. The bug is that of
+//! Backup, and the Backup creates a Job once the Database is ready. Reproduces
 //! noobaa/noobaa-operator#2078: the Backup does not watch the Database it reads, so it waits for an
 //! event that never comes.
 

@@ -1,6 +1,5 @@
 //! Two replicas with a leader election written by hand: a Lease that is renewed every five seconds.
-//! The bug is that of cilium/cilium#42920: a replica that could not renew its Lease in time goes on
-//! writing.
+//! Reproduces cilium/cilium#42920: a replica that could not renew its Lease in time keeps writing.
 
 use std::time::Duration;
 
@@ -122,7 +121,7 @@ async fn controller(cx: Cx, broken: bool) {
     let (leading, until) = watch::channel(None::<Instant>);
     tokio::spawn(async move {
         loop {
-            // A replica with the bug believes that it leads until it is told otherwise.
+            // A replica with the bug believes that it leads until a renewal reports otherwise.
             if let Ok(leads) = election.renew().await {
                 leading.send_replace(election.until.filter(|_| leads || broken));
             }

@@ -25,7 +25,7 @@ use pintle_trials::{Check, Cx, Oracle, Report, check};
 use serde::Serialize;
 use tempfile::TempDir;
 
-/// Starts the check of `converges`, with a folder of its own and without a limit of real time.
+/// Starts the check of `converges`, in its own folder and without a wall-clock limit.
 fn trial<F, R, K>(folder: &TempDir, controller: F, object: &K) -> Check
 where
     F: Fn(Cx) -> R + Send + Sync + 'static,

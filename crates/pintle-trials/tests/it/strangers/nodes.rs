@@ -1,6 +1,6 @@
-//! A hand-written loop over two watchers, which remembers Pods in a map of its own. Each node of a
-//! ring has a Pod and a claim. The bug is that of instaclustr/cassandra-operator#398: a claim is
-//! freed only if the Pod was seen while it terminated.
+//! A hand-written loop over two watchers, which remembers Pods in its own map. Each node of a ring
+//! has a Pod and a claim. Reproduces instaclustr/cassandra-operator#398: a claim is freed only if
+//! the Pod was seen while it terminated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
 //! Requests built by hand and untyped JSON, as in a port of a script. The bug: PUT requests without
-//! a `resourceVersion` overwrite what others changed (infinispan/infinispan-operator#2166).
+//! a `resourceVersion` overwrite other clients' changes (infinispan/infinispan-operator#2166).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Mark and sweep in rounds, without watches, from lists of any version. The bug is that of
+//! Mark and sweep in rounds, without watches, from lists of any version. Reproduces
 //! percona/percona-server-mongodb-operator's K8SPSMDB-430: the sweep deletes by name what is not in
 //! a list that may be old.
 

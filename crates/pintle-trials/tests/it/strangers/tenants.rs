@@ -1,6 +1,6 @@
-//! A cluster-scoped resource that owns a Namespace and what is in it. The bug is one of several
-//! operators: the Secret is created only if the Namespace did not exist, so a crash in between leaves
-//! the tenant without one.
+//! A cluster-scoped resource that owns a Namespace and what is in it. Several operators had this
+//! bug: the Secret is created only if the Namespace did not exist, so a crash in between leaves the
+//! tenant without a Secret.
 
 use std::{sync::Arc, time::Duration};
 

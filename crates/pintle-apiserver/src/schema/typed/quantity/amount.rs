@@ -27,8 +27,8 @@ impl Amount {
         self.0.signum() < 0
     }
 
-    /// Returns the sum, in the format of the first amount that is not zero. If it has too many digits
-    /// to compute, the larger amount stands for it: as a request it exceeds any other limit.
+    /// Returns the sum, in the format of the first nonzero operand. If the sum has too many digits,
+    /// returns the larger operand, which already exceeds any realistic limit.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let sum = self.0.plus(&other.0).map(Self);
         sum.unwrap_or_else(|| self.max(other).clone())
@@ -50,12 +50,12 @@ impl Amount {
         Self(self.0.rounded_up())
     }
 
-    /// Returns `self` divided by `other`; `None` if that is zero.
+    /// Returns `self` divided by `other`; `None` if `other` is zero.
     pub(crate) fn ratio(&self, other: &Self) -> Option<f64> {
         (!other.is_zero()).then(|| self.as_f64() / other.as_f64())
     }
 
-    /// Returns the amount as a number.
+    /// Returns the approximate value as a float.
     pub(crate) fn as_f64(&self) -> f64 {
         self.0.as_approximate_float()
     }
