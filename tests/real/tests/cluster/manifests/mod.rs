@@ -194,7 +194,6 @@ fn is_reached(expected: &BTreeMap<String, Value>, state: &State, namespace: &str
 macro_rules! files {
     ($($name:ident),* $(,)?) => {
         $(
-            /// Proves cluster/end-states.
             #[tokio::test]
             async fn $name() {
                 run(stringify!($name)).await;
@@ -204,6 +203,7 @@ macro_rules! files {
 }
 
 // The other files of the folder are not compared yet.
+// Proves cluster/end-states.
 files!(
     cron_jobs,
     deployments,
