@@ -98,7 +98,7 @@ impl Limits {
 }
 
 /// Runs work on a response, off the async workers if it is large. The response counts as large for
-/// as long as the work takes, even if nobody waits for it any more.
+/// as long as the work takes, even if the request is gone.
 ///
 /// # Errors
 ///

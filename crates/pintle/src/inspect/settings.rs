@@ -28,9 +28,9 @@ pub struct Settings {
 /// Who may look.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// Whoever knows a token that is made up at each start.
+    /// Clients that present a token generated at each start.
     Random,
-    /// Whoever knows this token.
+    /// Clients that present this token.
     Fixed(String),
     /// Everybody who can connect, on loopback only.
     None,

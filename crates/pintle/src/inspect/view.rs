@@ -131,7 +131,7 @@ impl Inspector {
         Some(record.life(key, &self.program.informers(), Detail::Full))
     }
 
-    /// Returns the record of the 200 keys to which something happened last.
+    /// Returns the record of the 200 most recently active keys.
     ///
     /// It takes up to a second of CPU if objects are large, so do not call it on a thread that has to
     /// respond.

@@ -217,7 +217,7 @@ async fn page_says_why_a_foo_is_not_ready() {
         .await;
     browser.screenshot("tree").await;
 
-    // Broken by a Deployment that belongs to somebody else.
+    // Broken by a Deployment with another owner.
     let foreign: Deployment = serde_json::from_value(json!({
         "metadata": {"name": "foreign"},
         "spec": {
