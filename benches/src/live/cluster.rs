@@ -19,7 +19,7 @@ use super::{Server, let_go, many, namespace, post, service_account};
 pub(crate) struct LoopArgs {
     #[command(flatten)]
     server: Server,
-    /// Run the loops of `StatefulSet`s and Jobs, too
+    /// Also run the loops of `StatefulSet`s and Jobs
     #[arg(long)]
     mixed: bool,
 }
