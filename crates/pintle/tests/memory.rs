@@ -80,7 +80,7 @@ fn named(name: &str) -> ObjectMeta {
     }
 }
 
-/// Keeps a child per account, and records an event.
+/// Maintains a child for each account and records an event.
 async fn reconcile(account: Arc<ServiceAccount>, cx: Context) -> Result<Action, ApplyError> {
     let child = ConfigMap {
         metadata: named(account.metadata.name.as_deref().unwrap_or_default()),
@@ -108,7 +108,7 @@ struct Level {
 
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]
-async fn thousand_terms_leave_memory_as_it_was() {
+async fn thousand_terms_do_not_grow_memory() {
     let (server, open) = (ApiServer::builder().build(), Arc::default());
     let accounts = Api::<ServiceAccount>::default_namespaced(server.client());
     for number in 0..3 {

@@ -130,7 +130,7 @@ async fn cache_recovers_from_broken_watches_and_compaction() {
     sleep(SECOND * 5).await;
     assert_eq!(events.take(), ["-a"]);
 
-    // After a compaction it lists again.
+    // After a compaction it relists.
     up.send_replace(false);
     delete(&maps, "b").await;
     delete(&maps, "c").await;
@@ -138,7 +138,7 @@ async fn cache_recovers_from_broken_watches_and_compaction() {
     create(&maps, &config_map("d", "1")).await;
     server.compact();
     sleep(SECOND * 60).await;
-    assert_eq!(events.len(), 0, "the cache stays while the server is down");
+    assert_eq!(events.len(), 0, "the cache survives the outage");
     up.send_replace(true);
     sleep(SECOND * 90).await;
     assert_eq!(events.take(), ["?b", "?c", "+c", "+d"]);
@@ -221,7 +221,7 @@ async fn scopes_select_on_the_server() {
         cached(&selected.lister()).into_keys().collect::<Vec<_>>(),
         ["a"]
     );
-    // An object that leaves the selection is deleted, one that enters it is added.
+    // An object that stops matching is deleted from the cache; one that starts to match is added.
     let label = |value: &str| json!({"metadata": {"labels": {"value": value}}});
     patch(&maps, "a", label("y")).await;
     patch(&maps, "b", label("x")).await;
@@ -232,7 +232,8 @@ async fn scopes_select_on_the_server() {
     );
 }
 
-/// Returns when an informer sends requests to a server that fails them all, in ten minutes.
+/// Returns the times of the requests that an informer sends within ten minutes to a server that
+/// fails them all.
 async fn request_times(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Duration> {
     let (requests, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let record = Arc::clone(&requests);
@@ -250,7 +251,7 @@ async fn request_times(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -
 
 /// Proves factory/options.
 #[tokio::test(start_paused = true)]
-async fn equal_seeds_retry_at_equal_instants() {
+async fn informers_with_equal_seeds_retry_at_equal_times() {
     let of_factory = |seed| {
         move |client| {
             let informers = InformerFactory::new(client).rng(Rng::with_seed(seed));

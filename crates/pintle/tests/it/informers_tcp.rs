@@ -22,7 +22,7 @@ use crate::support::{EventLog, cached, config_map, create, delete, patch, stored
 /// Only a failing test waits this long.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Serves on a socket. Aborting the set resets every connection, as the end of a process does.
+/// Serves on a socket. Aborting the set resets every connection, as if the server process had died.
 async fn serve(server: &ApiServer, address: SocketAddr) -> (SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ async fn serve(server: &ApiServer, address: SocketAddr) -> (SocketAddr, JoinSet<
                     }
                 });
                 let http = auto::Builder::new(TokioExecutor::new());
-                // A client may go away at any time.
+                // Clients may disconnect at any time.
                 let _ = http.serve_connection(TokioIo::new(stream), answer).await;
             });
         }

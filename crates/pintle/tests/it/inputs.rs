@@ -326,18 +326,18 @@ async fn readiness_covers_every_namespace() {
         missing.contains("403 Forbidden on configmaps in namespace green"),
         "{missing}"
     );
-    assert_eq!(informer.lister().len(), 1, "the other namespace is there");
+    assert_eq!(informer.lister().len(), 1, "the other namespace is cached");
     assert!(!informer.has_synced());
     assert_eq!(probes.not_ready().len(), 1, "{:?}", probes.not_ready());
 
-    // Without the namespace that is refused, nothing is missing.
+    // Without the refused namespace, nothing is missing.
     tenants.remove("green");
     informers.wait_for_sync_within(SECOND).await.unwrap();
     assert!(informer.has_synced());
     sleep(SECOND * 60).await;
     assert_eq!(probes.not_ready(), [""; 0]);
 
-    // One that is added and refused is tolerated for 30 seconds.
+    // A namespace that is refused after being added is tolerated for 30 seconds.
     tenants.add("green");
     sleep(SECOND * 20).await;
     assert_eq!(probes.not_ready(), [""; 0]);
@@ -365,7 +365,7 @@ async fn lister_of_several_namespaces_follows_a_restart() {
     first.cancel();
     sleep(SECOND).await;
     create(&maps(&server, "blue"), &config_map("blue-2", "x")).await;
-    assert_eq!(lister.len(), 2, "the last state stays");
+    assert_eq!(lister.len(), 2, "the last state is retained");
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
     assert_eq!(

@@ -31,7 +31,7 @@ use tower::ServiceExt;
 
 use crate::support::{SECOND, create, forbidden, patch, slow_watches};
 
-/// A controller of ServiceAccounts that keeps a ConfigMap and a Secret for each.
+/// A controller of ServiceAccounts that maintains a ConfigMap and a Secret for each.
 struct World {
     client: Client,
     inspector: Inspector,
@@ -94,8 +94,8 @@ impl Drop for World {
     }
 }
 
-/// Writes the annotation `value` of an account into its ConfigMap and Secret; does what the annotation
-/// `do` says.
+/// Writes the annotation `value` of an account into its ConfigMap and Secret, then fails, panics,
+/// requeues or hangs as its annotation `do` requests.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     let Primary::Live(account) = cx.primary::<ServiceAccount>()? else {
         return Ok(Action::await_change());
@@ -281,7 +281,7 @@ async fn delays_show_their_reasons() {
     let server = ApiServer::builder().build();
     let late = slow_watches(&server, "configmaps", Duration::from_secs(4));
     let world = World::run(late, &server);
-    // The first list is late too.
+    // The first list is delayed too.
     sleep(10 * SECOND).await;
     world.account("a").await;
     world.annotate("a", "value", "x").await;
@@ -361,7 +361,7 @@ async fn refused_write_is_the_reason() {
 
 /// Proves inspect/why.
 #[tokio::test(start_paused = true)]
-async fn informer_without_rights_is_the_reason() {
+async fn informer_without_permissions_is_the_reason() {
     let server = ApiServer::builder().build();
     let client = refusing(&server, http::Method::GET, "configmaps");
     let world = World::run(client, &server);
@@ -454,7 +454,7 @@ async fn without_a_token_only_loopback_is_served() {
     let serving = inspector.serve("127.0.0.1:0").await.unwrap();
     let address = serving.address();
     assert_eq!(get(address, "GET /api/v1/now", "").await.0, 200);
-    // A web site that resolves its name to this machine.
+    // DNS rebinding: a web site whose name resolves to this machine.
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = b"GET /api/v1/now HTTP/1.1\r\nhost: evil.example.com\r\n\r\n";
     stream.write_all(request).await.unwrap();
@@ -483,7 +483,7 @@ async fn stream_sends_changes_as_they_happen() {
                     .next_line()
                     .await
                     .unwrap()
-                    .expect("the stream goes on");
+                    .expect("the stream continues");
                 if line.starts_with("data: ") && line.contains(wanted) {
                     return line;
                 }
@@ -501,7 +501,7 @@ async fn stream_sends_changes_as_they_happen() {
 
 /// Proves inspect/record.
 #[tokio::test(start_paused = true)]
-async fn workers_of_your_own_are_recorded() {
+async fn hand_written_workers_are_recorded() {
     let server = ApiServer::builder().build();
     let inspector = Inspector::new("tests");
     let informers = InformerFactory::new(server.client());

@@ -44,7 +44,7 @@ async fn request(serving: &Serving, method: &str, path: &str) -> (u16, String) {
     (status.parse().expect("a number"), answer)
 }
 
-/// Polls `/readyz` until it answers with `status` and a response that contains `part`.
+/// Polls `/readyz` until it returns `status` and a response that contains `part`.
 async fn until(serving: &Serving, status: u16, part: &str) -> String {
     let mut last = String::new();
     let polling = async {

@@ -1,8 +1,8 @@
 //! No key is lost: many producers and workers, with failures, panics and cancellation, under
 //! virtual time and replayed from a seed.
 //!
-//! `PINTLE_SOAK_OPS` sets the number of operations (a million for a night), `PINTLE_SOAK_SEED` the
-//! seed.
+//! `PINTLE_SOAK_OPS` sets the number of operations (a million for an overnight run),
+//! `PINTLE_SOAK_SEED` the seed.
 
 use std::{
     cell::RefCell, collections::BTreeMap, env, panic::AssertUnwindSafe, rc::Rc, time::Duration,

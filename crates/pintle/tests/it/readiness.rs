@@ -255,7 +255,7 @@ async fn replacement_does_not_revive_a_panicked_informer() {
     assert_eq!(probes.not_ready(), [dead]);
 
     drop((secrets, replacement));
-    assert_eq!(probes.not_alive(), [""; 0], "nothing uses it any more");
+    assert_eq!(probes.not_alive(), [""; 0], "it is no longer in use");
     let fresh = informers.informer::<Secret>();
     assert!(fresh.synced().await);
     sleep(SECOND).await;

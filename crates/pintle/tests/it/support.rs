@@ -149,7 +149,7 @@ pub(crate) fn slow_reads(server: &ApiServer, resource: &'static str, delay: Dura
     Client::new(slow, "default")
 }
 
-/// A client whose watches of `resource` deliver each event `delay` late.
+/// A client whose watches of `resource` deliver each event after `delay`.
 pub(crate) fn slow_watches(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
     let service = server.service();
     let slow = tower::service_fn(move |request: Request<Body>| {
@@ -182,8 +182,9 @@ pub(crate) fn slow_watches(server: &ApiServer, resource: &'static str, delay: Du
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// Keeps a second subscriber alive. As long as there is only one, `tracing` asks the thread that logs a
-/// line first whether any subscriber wants it, and disables the line for every thread if not.
+/// Keeps a second subscriber alive. With only one, `tracing` checks interest in a log line on the
+/// thread that reaches it first, and disables the line on all threads if that thread has no
+/// subscriber.
 static SECOND_SUBSCRIBER: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 

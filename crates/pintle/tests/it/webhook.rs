@@ -282,7 +282,7 @@ async fn malformed_reviews_are_refused_with_a_reason() {
 
 /// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
-async fn answers_carry_patches_verdicts_and_warnings() {
+async fn responses_carry_patches_verdicts_and_warnings() {
     let handler = WebhookServer::new()
         .mutate(
             "/mutate",
@@ -422,7 +422,7 @@ async fn authority_is_written_into_every_configuration() {
 async fn manager_serves_webhooks_on_tls_and_injects_its_authority() {
     let server = ApiServer::builder().build();
     let client = server.client();
-    // The configuration must name it before the server starts.
+    // The configuration must name the address before the server starts.
     let address = free_address();
     let url = json!({"url": format!("https://{address}/validate")});
     configure(&client, "ValidatingWebhookConfiguration", &url).await;
@@ -474,7 +474,7 @@ async fn get(address: std::net::SocketAddr, path: &str) -> Option<(u16, String)>
     Some((code, body.to_owned()))
 }
 
-/// Asks the probe until it answers with this code.
+/// Polls the probe until it returns this code.
 async fn wait_for(address: std::net::SocketAddr, code: u16) -> String {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -24,8 +24,9 @@ impl Write for Log {
     }
 }
 
-/// Keeps a second subscriber alive. As long as there is only one, `tracing` asks the thread that logs a
-/// line first whether any subscriber wants it, and disables the line for every thread if not.
+/// Keeps a second subscriber alive. With only one, `tracing` checks interest in a log line on the
+/// thread that reaches it first, and disables the line on all threads if that thread has no
+/// subscriber.
 static SECOND_SUBSCRIBER: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{World, delete, patch};
 
-/// The state of a controller: what its reconciles saw.
+/// The state of a controller: a log of what its reconciles saw.
 #[derive(Clone, Default)]
 struct State {
     lines: Arc<Mutex<Vec<String>>>,

@@ -30,7 +30,7 @@ use tokio::time::sleep;
 
 use super::{World, slow_watches};
 
-/// A struct with a part of a Secret.
+/// A partial Secret.
 #[derive(Clone, Debug, Deserialize)]
 struct SlimSecret {
     metadata: ObjectMeta,
@@ -156,8 +156,8 @@ async fn deletion_that_returns_the_object_is_awaited() {
     }
 }
 
-/// Deletes a Service, for which the server returns the Service itself. Returns whether the reconciles
-/// found it in their cache of `scope`.
+/// Deletes a Service, to which the server responds with the Service. Returns whether each reconcile
+/// found it in its cache of `scope`.
 async fn observe_service_deletion(scope: Scope) -> Vec<bool> {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "services", Duration::from_secs(2)));
@@ -239,7 +239,7 @@ fn value(metrics: &Metrics, line: &str) -> f64 {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
+async fn waiting_for_own_writes_counts_as_neither_work_nor_retry() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(4)));
     let metrics = Metrics::new();

@@ -41,7 +41,8 @@ fn child_in(namespace: &str) -> Secret {
     }
 }
 
-/// Creates a child unless the cache shows one. Correct only if the cache shows the previous one.
+/// Creates a child unless the cache shows one. This is correct only if the cache shows the previous
+/// one.
 async fn create_one_child(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     if cx.lister::<ServiceAccount>()?.get(&key).is_none() || key.name() != "parent" {
         return Ok(Action::await_change());
@@ -208,7 +209,7 @@ async fn reconcile_sees_a_deleted_object_held_by_a_finalizer() {
     let held = vec!["example.com/hold".to_owned()];
     let (seen, stale) = observe_deletion(Scope::all(), Some(held)).await;
     assert_eq!(seen, [Some(false), Some(true)]);
-    assert!(!stale, "its removal is not awaited");
+    assert!(!stale, "the removal is not awaited");
 }
 
 /// Proves controller/read-your-writes.
@@ -279,6 +280,7 @@ async fn shutdown_does_not_wait_for_parked_keys() {
     let stopped = running.await.unwrap().unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(stopped.unfinished.is_empty(), "{stopped:?}");
-    // Depends on whether it is released before or after the queue shuts down.
+    // The key counts as waiting or delayed, depending on whether it is released before or after the
+    // queue shuts down.
     assert_eq!(stopped.waiting + stopped.delayed, 1);
 }

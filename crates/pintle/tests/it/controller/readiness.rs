@@ -97,7 +97,7 @@ async fn reported_readiness_matches_kstatus() {
     let expected = (vec!["Ready".to_owned()], Status::Current);
     assert_eq!(found(&budgets).await, expected);
 
-    // The same report about another generation.
+    // The same report for a new generation updates `observedGeneration`.
     patch(&budgets, "web", json!({"spec": {"minAvailable": 2}})).await;
     assert_eq!(found(&budgets).await, expected);
     let budget = budgets.get("web").await.unwrap();

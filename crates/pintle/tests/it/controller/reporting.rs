@@ -215,7 +215,7 @@ async fn varying_messages_do_not_defeat_back_off() {
         });
         sleep(Duration::from_mins(10)).await;
         let runs = runs.load(Ordering::Relaxed);
-        // The back-off alone makes about 18 runs, the delay eleven; some writes add one each.
+        // Back-off alone causes about 18 runs, the delay eleven; some writes add one each.
         assert!((8..40).contains(&runs), "{runs} runs");
         let service = fixture.services.get("web").await.unwrap();
         let conditions = service.status.unwrap().conditions.unwrap();
@@ -325,7 +325,7 @@ impl Resource for SlimNode {
 
 /// Proves controller/status-if-changed.
 #[tokio::test(start_paused = true)]
-async fn setting_a_condition_keeps_foreign_ones_as_they_are() {
+async fn setting_a_condition_preserves_those_of_others() {
     async fn reconcile(node: Arc<SlimNode>, cx: Context) -> Result<Action, kube::Error> {
         let labelled = NewCondition::new("Labelled", true, "Done", "");
         cx.set_condition(&*node, labelled).await?;

@@ -170,7 +170,7 @@ impl Drop for Bomb {
 
 /// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
-async fn panic_outside_a_reconcile_costs_no_worker() {
+async fn panic_outside_a_reconcile_does_not_kill_its_worker() {
     let world = World::new();
     for name in ["bomb", "other"] {
         world.account(name).await;

@@ -1,4 +1,4 @@
-//! Every setting accepts every duration.
+//! Every duration setting accepts any value.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const LONG: Duration = Duration::MAX;
 
 /// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
-async fn controller_takes_any_duration() {
+async fn controller_accepts_any_duration() {
     let world = World::new();
     world.account("a").await;
     let controller = world
@@ -46,7 +46,7 @@ async fn controller_takes_any_duration() {
 
 /// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
-async fn informer_takes_any_duration() {
+async fn informer_accepts_any_duration() {
     let world = World::new();
     let source =
         KubeSource::<ServiceAccount>::new(world.client.clone(), Scope::all()).idle_timeout(LONG);
@@ -81,7 +81,7 @@ async fn informer_takes_any_duration() {
 
 /// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
-async fn factory_takes_any_duration() {
+async fn factory_accepts_any_duration() {
     let world = World::new();
     let informers = world
         .informers
@@ -90,7 +90,7 @@ async fn factory_takes_any_duration() {
         .resync_of::<ConfigMap>(LONG);
     let accounts = informers.informer::<ServiceAccount>();
     let maps = informers.informer::<ConfigMap>();
-    // A handler with a shorter period makes the informer check all of them.
+    // A handler with a shorter period makes the informer compare all handlers' periods.
     let _often = maps
         .handler()
         .resync(Duration::from_secs(30))

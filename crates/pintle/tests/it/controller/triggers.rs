@@ -139,7 +139,7 @@ async fn mapper_sees_old_and_new_state_and_enqueues_each_key_once() {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn predicate_drops_updates_but_no_deletion() {
+async fn predicate_drops_updates_but_never_deletions() {
     let world = World::new();
     world.account("a").await;
     let nothing = Predicate::new(|_, _| false);
@@ -226,7 +226,7 @@ async fn every_filter_must_admit_a_change() {
 
 /// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
-async fn panicking_predicate_or_mapper_loses_no_other_key() {
+async fn panicking_predicate_or_mapper_does_not_lose_other_keys() {
     let world = World::new();
     let account = world.account("a").await;
     let controller = world
@@ -242,8 +242,8 @@ async fn panicking_predicate_or_mapper_loses_no_other_key() {
     assert_eq!(world.seen.take(), ["a"]);
 }
 
-/// Creates an object `after` this time, while fifty others are reconciled for a second each, and
-/// expects it to overtake them.
+/// Waits for `after`, creates an object while fifty others are reconciled for a second each, and
+/// asserts that it overtakes them.
 async fn assert_overtakes(world: World, after: Duration) {
     for number in 0..50 {
         world.account(&format!("bulk-{number:02}")).await;
@@ -278,7 +278,7 @@ async fn change_overtakes_a_resync() {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn predicate_of_a_watched_kind_drops_updates_but_no_deletion() {
+async fn predicate_of_a_watched_kind_never_drops_deletions() {
     let world = World::new();
     world.account("a").await;
     let nothing = Predicate::new(|_, _| false);
@@ -331,8 +331,8 @@ async fn change_enqueues_the_objects_that_name_it() {
     world.settle().await;
     world.seen.take();
 
-    // A namespaced object can be referred to only within its namespace, a cluster-scoped one from
-    // everywhere.
+    // A namespaced object can be referenced only from its own namespace, a cluster-scoped one from
+    // any.
     patch(&world.maps(), "shared", json!({"data": {"k": "v"}})).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"]);

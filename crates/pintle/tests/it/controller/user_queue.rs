@@ -1,4 +1,4 @@
-//! A queue passed to the controller stays the user's.
+//! A queue passed to the controller remains under the control of the user.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ async fn lease_released_by_client_go_is_free() {
 
 /// Proves election/takeover-after-expiry.
 #[tokio::test(start_paused = true)]
-async fn unknown_holder_keeps_a_whole_lease_duration() {
+async fn newly_observed_lease_lasts_for_its_full_duration() {
     let server = ApiServer::builder().build();
     let abandoned = json!({
         "holderIdentity": "x", "leaseDurationSeconds": 40, "leaseTransitions": 4,
@@ -66,7 +66,7 @@ async fn candidate_waits_as_long_as_the_holder_chose() {
         let term = a.lead().await;
         let (shutdown, start) = (b.shutdown.clone(), Instant::now());
         let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
-        sleep(3 * SECOND).await; // The last renewal was after two.
+        sleep(3 * SECOND).await; // The last renewal was at two seconds.
         a.network.send_replace(Network::Down);
         let next = standby.await.unwrap().unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(2 + holder));

@@ -73,6 +73,6 @@ async fn thousand_terms_leave_no_tasks_or_requests() {
     }
     assert_eq!(levels[0].0, levels[1].0, "tasks");
     assert_eq!(levels[0].1, levels[1].1, "requests in flight");
-    // The counters have two more digits.
+    // The counters have grown by two digits.
     assert!(levels[1].2 < levels[0].2 + 10, "metrics: {levels:?}");
 }

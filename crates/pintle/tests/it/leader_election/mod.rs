@@ -34,9 +34,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     Up,
-    /// Requests do not arrive, and answers to those that did are lost.
+    /// Requests do not arrive, and responses to earlier ones are lost.
     Down,
-    /// Requests arrive, but their answers are lost.
+    /// Requests arrive, but their responses are lost.
     Deaf,
     /// The same, for writes only.
     DeafToWrites,
@@ -89,7 +89,7 @@ impl Replica {
         term.expect("elected within five minutes").unwrap()
     }
 
-    /// Whether it is elected within `wait`.
+    /// Returns the term if the replica is elected within `wait`.
     async fn leads_within(&mut self, wait: Duration) -> Option<Term> {
         timeout(wait, self.elector.acquire(&self.shutdown))
             .await
@@ -224,7 +224,7 @@ async fn crashed_leader_is_replaced_after_one_lease_duration() {
     let term = a.lead().await;
     let (shutdown, start) = (b.shutdown.clone(), Instant::now());
     let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
-    sleep(3 * SECOND).await; // The last renewal was after two.
+    sleep(3 * SECOND).await; // The last renewal was at two seconds.
     a.network.send_replace(Network::Down);
     let next = standby.await.unwrap().unwrap();
     assert_eq!(start.elapsed(), 17 * SECOND);
@@ -264,9 +264,9 @@ async fn deleted_lease_is_not_taken_before_it_would_expire() {
         let term = a.lead().await;
         let (shutdown, start) = (b.shutdown.clone(), Instant::now());
         let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
-        sleep(9 * SECOND).await; // The last renewal was after eight.
+        sleep(9 * SECOND).await; // The last renewal was at eight seconds.
         a.network.send_replace(Network::Down);
-        sleep(5 * SECOND).await; // A poll sees it as well.
+        sleep(5 * SECOND).await; // Long enough for a poll to see it too.
         let params = DeleteParams::default();
         leases(&server).delete("operator", &params).await.unwrap();
         let next = standby.await.unwrap().unwrap();
@@ -291,7 +291,7 @@ async fn leader_that_cannot_renew_stops_before_its_lease_ends() {
     sleep(9 * SECOND).await;
     assert!(term.is_current() && !term.ended().is_cancelled());
     let start = Instant::now();
-    // It hangs in the network when the term ends.
+    // The request is stuck in the network when the term ends.
     assert_eq!(
         write(&other, "late").await,
         Err(Some(NotLeading::Cancelled))
@@ -435,7 +435,7 @@ async fn candidate_that_may_not_watch_polls() {
 async fn shutdown_does_not_release_a_successors_lease() {
     let server = ApiServer::builder().build();
     let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
-    // The claim is executed, but the replica does not learn of it; then it is cut off.
+    // The claim succeeds, but its response is lost; then the replica is cut off.
     a.network.send_replace(Network::DeafToWrites);
     let (network, shutdown) = (a.network.clone(), a.shutdown.clone());
     let acquiring = tokio::spawn(async move { a.elector.acquire(&a.shutdown).await.is_none() });
@@ -488,13 +488,13 @@ async fn term_lasts_through_shutdown_until_it_is_resigned() {
 
 /// Proves election/release.
 #[tokio::test(start_paused = true)]
-async fn shutdown_releases_a_lease_whose_claim_was_not_answered() {
+async fn shutdown_releases_a_lease_whose_claim_got_no_response() {
     let server = ApiServer::builder().build();
     let mut a = Replica::new(&server, "a");
     a.network.send_replace(Network::DeafToWrites);
     let (network, shutdown) = (a.network.clone(), a.shutdown.clone());
     let acquiring = tokio::spawn(async move { a.elector.acquire(&a.shutdown).await.is_none() });
-    // Past the timeout of the request, in the pause before the next.
+    // The request has timed out, and the next one has not been sent yet.
     sleep(6 * SECOND).await;
     assert_eq!(spec(&server).await["holderIdentity"], "a");
     network.send_replace(Network::Up);

@@ -38,7 +38,7 @@ fn faults() -> impl Strategy<Value = Vec<Fault>> {
 /// The terms of all replicas, as intervals in which a write can start.
 type Terms = Arc<Mutex<Vec<(usize, Instant, Instant)>>>;
 
-/// Leads whenever it can, and notes from when to when a write could start.
+/// Leads whenever it can, and records the intervals in which a write could start.
 async fn keep_leading(number: usize, mut replica: Replica, terms: Terms) {
     while let Some(term) = replica.elector.acquire(&replica.shutdown).await {
         let start = Instant::now();

@@ -63,11 +63,11 @@ async fn leader_keeps_its_lease_while_its_clock_jumps() {
     assert!(term.is_current());
 }
 
-/// Candidates of client-go compare the times in a Lease by whole seconds.
+/// client-go candidates compare the times in a Lease by whole seconds.
 ///
 /// Proves election/client-go-format.
 #[tokio::test(start_paused = true)]
-async fn every_renewal_shows_another_second() {
+async fn every_renewal_changes_the_whole_seconds() {
     let server = ApiServer::builder().build();
     // The clock repeats the same second.
     let readings = Mutex::new(0_i64);
@@ -78,7 +78,7 @@ async fn every_renewal_shows_another_second() {
     });
     let mut a = Replica::with(&server, "a", |election| election.clock(repeating));
     let term = a.lead().await;
-    sleep(SECOND).await; // Between two renewals, which are two seconds apart.
+    sleep(SECOND).await; // Sample between two renewals, which are two seconds apart.
     let mut seconds = Vec::new();
     for _ in 0..20 {
         let renewed = spec(&server).await["renewTime"]

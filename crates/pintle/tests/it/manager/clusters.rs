@@ -1,4 +1,4 @@
-//! Controllers of other clusters than the manager's own.
+//! Controllers on clusters other than the manager's own.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn events_go_to_the_cluster_of_their_object() {
     sleep(5 * SECOND).await;
     assert_eq!(events(&east).await, ["first"]);
 
-    // The last ones are written while the manager stops, when the term is over.
+    // The last events are written while the manager stops, after the term has ended.
     create(&there, &config_map("last", "x")).await;
     while record.0.lock().unwrap().len() < 2 {
         tokio::task::yield_now().await;
@@ -92,7 +92,7 @@ async fn writes_to_another_cluster_are_gated_too() {
         move |_: Arc<ConfigMap>, cx: Context| {
             let log = log.clone();
             async move {
-                sleep(5 * SECOND).await; // the Lease is taken meanwhile
+                sleep(5 * SECOND).await; // meanwhile, another replica takes the Lease
                 let mut child = config_map("child", "y");
                 child.metadata.namespace = Some("default".to_owned());
                 let written = cx.create(&child).await;

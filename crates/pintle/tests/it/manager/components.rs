@@ -147,7 +147,7 @@ async fn isolated_server_that_is_never_ready_is_abandoned() {
     manager.add(recorder(&manager, "accounts", &record));
     let running = Running::start(manager);
     sleep(9 * SECOND).await;
-    assert_eq!(record.take(), [""; 0], "it may still get ready");
+    assert_eq!(record.take(), [""; 0], "it may still become ready");
     sleep(2 * SECOND).await;
     assert_eq!(record.take(), ["accounts a"]);
     let left = running.stop().await.left;

@@ -77,7 +77,7 @@ impl Running {
         }
     }
 
-    /// Waits for a manager that is expected to end.
+    /// Waits for a manager that is expected to stop.
     async fn ended(self) -> Result<Stopped, ManagerError> {
         let ended = timeout(Duration::from_mins(10), self.task).await;
         ended.expect("the manager ends").unwrap()
@@ -160,7 +160,8 @@ fn refusing(server: &ApiServer, resource: &'static str, granted: &Arc<AtomicBool
     Client::new(service, "default")
 }
 
-/// Returns a client that works while it is `online`: in an outage requests fail and open watches break.
+/// Returns a client that works while `online` is true. Otherwise its requests fail and open watches
+/// break.
 fn breakable(server: &ApiServer, online: &watch::Sender<bool>) -> Client {
     let (service, state) = (server.service(), online.subscribe());
     let service = tower::service_fn(move |request: http::Request<Body>| {

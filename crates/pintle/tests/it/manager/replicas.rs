@@ -75,7 +75,7 @@ async fn controllers_write_only_while_leading() {
         move |key: ObjectKey, cx: Context| {
             let log = log.clone();
             async move {
-                sleep(5 * SECOND).await; // the Lease is taken meanwhile
+                sleep(5 * SECOND).await; // meanwhile, another replica takes the Lease
                 let written = cx.create(&child(&key)).await;
                 let refused = written.as_ref().err().and_then(NotLeading::find);
                 log.push(format!("{refused:?}"));
@@ -181,7 +181,7 @@ async fn lease_that_cannot_be_released_is_reported() {
         .leader_election()
         .stop_within(3 * SECOND)
         .build();
-    // The caches still have the time to stop.
+    // The caches still have time to stop.
     manager.add(recorder(&manager, "accounts", &Record::default()));
     let running = Running::start(manager);
     settle().await;

@@ -24,8 +24,8 @@ use crate::support::{config_map, delete};
 struct Needed(Arc<Mutex<BTreeSet<String>>>);
 
 impl Needed {
-    /// Returns a client whose requests are recorded. `streams` is whether the server has streaming
-    /// lists.
+    /// Returns a client whose requests are recorded. `streams` tells whether the server supports
+    /// streaming lists.
     fn client(&self, server: &ApiServer, streams: bool) -> Client {
         let (inner, needed) = (server.service(), self.0.clone());
         let service = tower::service_fn(move |request: http::Request<Body>| {

@@ -115,7 +115,7 @@ async fn external_sources_and_namespaces_outlive_a_term() {
     assert!(sender.is_closed());
 }
 
-/// A task notices the end of its term as a refused write, which must not stop the program.
+/// A task learns of the end of its term from a refused write, which must not stop the program.
 ///
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]
@@ -189,8 +189,8 @@ async fn later_terms_respect_the_filter() {
     running.stop().await;
 }
 
-/// After an outage the Lease can be free before the caches follow again. A term that starts then
-/// must not work from stale caches.
+/// After an outage the Lease can be free before the caches are current again. A term that starts
+/// then must not work from stale caches.
 ///
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]
@@ -226,8 +226,8 @@ async fn term_after_an_outage_waits_for_the_watches() {
     running.stop().await;
 }
 
-/// Another leader may have applied other fields in the name of the same manager. Only the server
-/// knows which of them have to go, so the first reconcile of a term asks it.
+/// Another leader may have applied other fields as the same field manager. Only the server knows
+/// which of them to remove, so the first reconcile of a term always applies.
 ///
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]
