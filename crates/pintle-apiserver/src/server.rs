@@ -34,7 +34,7 @@ const HISTORY: usize = 8192;
 /// The default size of the history of all resources, in bytes.
 const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
-/// How a scheduled Pod that is deleted with a grace period goes away if there is no kubelet.
+/// What happens to a scheduled Pod that is deleted with a grace period if there is no kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodDeletion {
     /// Removes the Pod immediately, regardless of its grace period. Useful in controller tests.
@@ -141,9 +141,9 @@ impl ApiServer {
 
     /// Registers the source of what `kubectl logs` shows, until the returned guard is dropped.
     ///
-    /// The server checks the request and the state of the container, and selects from the lines that
-    /// the function returns. Without a source, requests for logs are refused with 501, and so is
-    /// following a log.
+    /// The server checks the request and the state of the container, and selects from the lines
+    /// that the function returns. Requests for logs fail with 501 if there is no source. Following
+    /// a log always does.
     ///
     /// # Examples
     ///
@@ -282,7 +282,7 @@ impl Builder {
 
     /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
-    /// Any machine with the token then is an administrator.
+    /// Anyone who has the token is then an administrator.
     pub fn listen_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
         self

@@ -100,8 +100,8 @@ impl Listener {
         session.map(|session| session.user).ok()
     }
 
-    /// Authenticates a request by client certificate or token, and answers it. A rejected request
-    /// is not in flight, so its connection can still be evicted.
+    /// Authenticates a request by client certificate or token, and serves it. A rejected request is
+    /// not in flight, so its connection can still be evicted.
     pub(super) async fn respond(
         &self,
         mut request: Request<Timed>,
@@ -109,7 +109,7 @@ impl Listener {
         at: Option<LocalAddr>,
         seat: &Seat,
     ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
-        // Other schemes are not known here and do not count as credentials.
+        // Other schemes are not supported and do not count as credentials.
         let credentials = bearer(request.headers()).is_some();
         let user = client.or_else(|| self.bearer(request.headers()));
         let user = match user {

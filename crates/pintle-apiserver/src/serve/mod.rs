@@ -1,5 +1,5 @@
-//! Serving over TLS: a certificate authority per server, one admin token besides those of service
-//! accounts, and HTTP/1.1 or HTTP/2 by ALPN.
+//! Serving over TLS: a certificate authority per server, one admin token in addition to service
+//! account tokens, and HTTP/1.1 or HTTP/2 by ALPN.
 //!
 //! Anyone who can reach the port can open connections, so everything a connection may hold before
 //! it authenticates is limited in number and time; see [`ServeOptions`].

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Options of a listener; see [`ApiServer::serve_with`](crate::ApiServer::serve_with).
 ///
-/// All limits are on by default, because anyone who can reach the port can use what happens before
-/// authentication. None of them ends a watch that its client reads.
+/// All limits are on by default, because anyone who can reach the port can use resources before
+/// authenticating. None of them ends a watch whose client keeps reading.
 ///
 /// # Examples
 ///
@@ -120,7 +120,7 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the time limit for a request body. Default: 60 s. A slower request gets 408.
+    /// Sets the time limit for a request body. Default: 60 s. A slower request fails with 408.
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.body_timeout = timeout;
         self

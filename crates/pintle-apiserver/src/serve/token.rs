@@ -17,7 +17,7 @@ impl Token {
         rustls::crypto::ring::default_provider()
             .secure_random
             .fill(&mut bytes)
-            .map_err(|_| "the system has no randomness for a token".to_owned())?;
+            .map_err(|_| "the operating system provided no randomness".to_owned())?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes).into()))
     }
 

@@ -206,8 +206,9 @@ impl Store {
         }
     }
 
-    /// Returns a store with the objects and the revision of this one, and without its past: watches
-    /// and continue tokens of earlier revisions expire. The objects are shared until they change.
+    /// Returns a store with the objects and the revision of this one, but without its history:
+    /// watches and continue tokens of earlier revisions expire. The objects are shared until they
+    /// change.
     pub(crate) fn fork(&self, events: usize, bytes: usize) -> Self {
         let state = self.shared.state.read();
         let revision = state.revision;

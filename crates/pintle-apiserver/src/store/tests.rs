@@ -42,7 +42,7 @@ fn commit_requires_the_expected_state() {
     assert_eq!(
         store.revision(),
         first,
-        "a rejected commit takes no revision"
+        "a rejected commit does not consume a revision"
     );
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct Sent<'a> {
     pub(crate) review: Value,
     /// The deadline of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
-    /// What the webhook is told: the timeout, or the time that is left for the request.
+    /// The timeout announced to the webhook: its own, or the time left for the request if that is
+    /// less.
     pub(crate) announced: Duration,
     /// Limits concurrent calls and the size of their responses.
     pub(crate) limits: &'a Arc<Limits>,
@@ -35,7 +36,7 @@ pub(crate) struct Sent<'a> {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) review: Value,
-    /// To be kept until the review is no longer needed.
+    /// Must be held until the review is no longer needed.
     pub(crate) held: Held,
 }
 

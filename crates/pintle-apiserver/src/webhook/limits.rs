@@ -17,7 +17,7 @@ const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 /// decoded value takes many times the bytes of its text.
 const MAX_VALUES: usize = 1_000_000;
 
-/// The size beyond which a response counts as large, in bytes. Few are.
+/// The size beyond which a response counts as large, in bytes. Few responses are.
 const LARGE: usize = 64 * 1024;
 
 /// The maximum number of concurrent calls of one webhook.
@@ -29,8 +29,8 @@ const MAX_LARGE: usize = 4;
 
 /// The limits of one webhook.
 ///
-/// A webhook whose every response is as large as it may be thus costs a few hundred MiB instead of
-/// gigabytes.
+/// They bound the memory for a webhook that always responds with the maximum size to a few hundred
+/// MiB instead of gigabytes.
 #[derive(Debug)]
 pub(crate) struct Limits {
     calls: Semaphore,
@@ -68,7 +68,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// Fails if the body does, or if it is longer than a response may be.
+    /// Fails if the body cannot be read or exceeds the maximum size of a response.
     pub(super) async fn receive<B>(&self, body: B) -> Result<Received, String>
     where
         B: Body,

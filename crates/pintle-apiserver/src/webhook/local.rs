@@ -49,8 +49,8 @@ impl LocalWebhook {
         Self::Conversion(Arc::new(move |request| Box::pin(handler(request))))
     }
 
-    /// Answers a review, in its own task: a panic there is an error here, and a webhook that writes
-    /// to this server does not nest on one stack.
+    /// Handles a review in its own task, so that a panic becomes an error and a webhook that writes
+    /// to this server does not grow the stack.
     pub(super) async fn call(&self, mut review: Value) -> Result<Value, CallError> {
         let this = self.clone();
         let answered = AbortOnDropHandle::new(tokio::spawn(async move {

@@ -48,7 +48,7 @@ struct Idle {
     since: Instant,
 }
 
-/// Idle connections, the one that was used last at the end.
+/// Idle connections, most recently used last.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: Mutex<Vec<Idle>>,

@@ -150,8 +150,8 @@ impl Webhook {
         self.field("failurePolicy", "Ignore".into())
     }
 
-    /// Sets the timeout, at most 30 seconds. Configurations count in seconds, so it is rounded up to
-    /// whole ones. Default: 10 seconds.
+    /// Sets the timeout, at most 30 seconds. It is rounded up to whole seconds, the unit in
+    /// configurations. Default: 10 seconds.
     pub fn timeout(self, timeout: Duration) -> Self {
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         self.field("timeoutSeconds", seconds.into())
@@ -205,8 +205,8 @@ pub enum WebhookTarget {
 }
 
 impl WebhookTarget {
-    /// Routes to a tower service, for example an axum router or the handler of
-    /// `pintle::webhook`. It gets the path of the configuration.
+    /// Routes to a tower service, for example an axum router or the handler of `pintle::webhook`.
+    /// It receives requests for the path in the configuration.
     pub fn service<S, B>(service: S) -> Self
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -245,7 +245,7 @@ impl fmt::Debug for HttpService {
 }
 
 impl HttpService {
-    /// Answers a request in its own task.
+    /// Handles a request in its own task.
     pub(super) async fn call(
         &self,
         request: Request<Full<Bytes>>,
@@ -307,8 +307,8 @@ impl ApiServer {
     /// and the closure is never called. `spec.conversion.webhook` is required but not called, so its
     /// `clientConfig` may name any URL.
     ///
-    /// The closure gets objects and the version to convert them to, and returns as many objects in
-    /// the same order, or a message.
+    /// The closure receives objects and the version to convert them to. It returns the same number
+    /// of objects in the same order, or an error message.
     ///
     /// # Examples
     ///

@@ -17,8 +17,8 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// The certificates that a webhook is verified with, in PEM. Parsed on first use. An empty bundle
-/// stands for those of the system.
+/// The certificates that a webhook is verified with, in PEM. Parsed on first use. If the bundle is
+/// empty, the system's certificates are used.
 #[derive(Clone)]
 pub(crate) struct Roots {
     bundle: Arc<Vec<u8>>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Roots {
 
 impl Roots {
     pub(crate) fn new(bundle: Vec<u8>) -> Self {
-        // Upstream ignores a bundle of blanks.
+        // Upstream ignores a bundle that contains only whitespace.
         let bundle = if bundle.trim_ascii().is_empty() {
             Vec::new()
         } else {
@@ -50,7 +50,7 @@ impl Roots {
         &self.bundle
     }
 
-    /// Returns true if the bundle names no certificates of its own.
+    /// Returns true if the bundle is empty, so that the system's certificates are used.
     pub(super) fn is_system(&self) -> bool {
         self.bundle.is_empty()
     }

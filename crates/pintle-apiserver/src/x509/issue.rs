@@ -86,14 +86,14 @@ pub(crate) fn to_be_signed(
     Some(der(SEQUENCE, &fields.concat()))
 }
 
-/// Returns a certificate in DER, given what is signed and the signature.
+/// Returns a certificate in DER, given the signed part and the signature.
 pub(crate) fn certificate(signed: &[u8], signature: &[u8]) -> Vec<u8> {
     let signature = [&[0], signature].concat();
     let fields = [signed, &algorithm(), &der(BIT_STRING, &signature)].concat();
     der(SEQUENCE, &fields)
 }
 
-/// Returns what the subject of a certificate contains.
+/// Returns the contents of a certificate's subject.
 fn subject(certificate: &[u8]) -> Option<&[u8]> {
     let (certificate, _) = expect(SEQUENCE, certificate)?;
     let (mut fields, _) = expect(SEQUENCE, certificate)?;

@@ -14,8 +14,8 @@ use crate::schema::{
 static METADATA: LazyLock<Option<TypeRef>> =
     LazyLock::new(|| named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
 
-/// Drops unknown metadata of embedded resources, and with `resource` that of the value itself, and adds
-/// its paths to `unknown`. Fails if a field has the wrong type.
+/// Drops unknown metadata of embedded resources and adds its paths to `unknown`. If `resource` is
+/// set, the value itself is treated as one. Fails if a field has the wrong type.
 pub(super) fn coerce(
     value: &mut Value,
     schema: &Node,

@@ -135,8 +135,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Validates a default against its schema and the rules there, both as a value that stays as it is
-    /// and as a new one.
+    /// Validates a default against its schema and the rules there, as an unchanged value and as a
+    /// new one.
     fn value(&mut self, default: &Value, schema: &Node, at: &Path<'_>) -> Vec<FieldError> {
         let mut errors = validate::validate(default, None, schema, at);
         // Upstream knows no types of int-or-string values here.

@@ -8,7 +8,8 @@ use crate::{
     schema::field::{FieldError, Path},
 };
 
-/// Checks the type and metadata of embedded resources, and with `resource` those of the value itself.
+/// Checks the type and metadata of embedded resources. If `resource` is set, the value itself is
+/// treated as one.
 pub(super) fn check(
     value: &Value,
     schema: &Node,

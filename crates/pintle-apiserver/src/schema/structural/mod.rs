@@ -36,7 +36,7 @@ use super::field::{FieldError, Path, Reason};
 use crate::meta::Tree;
 
 /// The size of all patterns of a schema together, compiled, in bytes. Patterns are only compiled
-/// when they are used, and not all are kept, but one object can use every one of them.
+/// when they are used, and not all stay compiled, but one object can use every one of them.
 const MAX_PATTERNS: usize = 64 * 1024 * 1024;
 
 /// A parsed schema, shared by all objects of its kind and version.

@@ -135,7 +135,8 @@ impl Bound {
         let ours = self.entries(context);
         let url = self.url();
         let previous = edit(&path, |config| {
-            // Checked under the lock, so that of two clusters that start at the same time one is refused.
+            // Check under the lock, so that only one of two clusters that start at the same time
+            // succeeds.
             let other = merged_url(config.as_ref(), context).filter(|other| *other != url);
             if let Some(other) = other.filter(|other| is_running(other)) {
                 return Err(Unusable::InUse {
@@ -182,7 +183,7 @@ impl MergedContext {
 
     /// Removes the context from the file. If it is still the current one, the previous context
     /// becomes current again. A file that was created for this context and holds nothing else is
-    /// deleted. A context that another listener has replaced stays.
+    /// deleted. A context that another listener has replaced is not removed.
     ///
     /// Waits up to a second for another program that has locked the file.
     ///

@@ -2,8 +2,8 @@
 //!
 //! Rules are compiled once, when the schema is parsed, against the types that the schema declares.
 //! [`check`] reports rules that do not compile or may cost too much, when the CRD is written.
-//! [`validate`] evaluates them at their own path with the old and new value there, under a budget
-//! for each rule and for the whole object.
+//! [`validate`] evaluates each rule against the old and new value at its path, under a budget for
+//! each rule and for the whole object.
 
 mod estimate;
 mod field_path;
@@ -143,7 +143,7 @@ impl Rule {
         self.source["optionalOldSelf"].as_bool().unwrap_or_default()
     }
 
-    /// Names the rule in messages: its message, or its expression.
+    /// Returns the name of the rule in messages: its message, or its expression.
     fn name(&self) -> &str {
         match self.text("message") {
             "" => self.text("rule").trim(),
@@ -151,7 +151,7 @@ impl Rule {
         }
     }
 
-    /// Returns the path that errors of the rule name.
+    /// Returns the path at which errors of the rule are reported.
     fn place(&self, at: &Path<'_>) -> String {
         match &self.field_path {
             Some(path) => at.child(path).to_string(),
@@ -189,8 +189,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Decides whether errors in a value are tolerated because it did not change. Where a value has no old
-/// form of its own, the nearest one above it decides.
+/// Decides whether errors in a value are tolerated because it did not change. If a value has no old
+/// form, its nearest ancestor with one decides.
 #[derive(Clone, Copy, Default)]
 struct Correlation<'p, 'a> {
     current: Option<&'p Pair<'a>>,
@@ -241,7 +241,7 @@ pub(super) fn validate(
     validate_within(value, old, schema, at, &mut left)
 }
 
-/// Like [`validate`], with the rest of a budget.
+/// Like [`validate`], but spends what is left of a budget.
 pub(super) fn validate_within(
     value: &Value,
     old: Option<&Value>,
@@ -356,7 +356,7 @@ impl Evaluation {
                 }
                 Some(Ok(program)) => program,
             };
-            // Transition rules need an old value, unless they ask for an optional one.
+            // Transition rules need an old value unless they set `optionalOldSelf`.
             if rule.uses_old && before.is_none() && !rule.optional_old() {
                 continue;
             }

@@ -250,7 +250,7 @@ fn null_does_not_pass_for_an_immutable_value() {
     assert_eq!(schema.validate(&old, Some(&new)).len(), 1);
 }
 
-/// Rules at every level of a deep and wide schema would otherwise each read everything below them.
+/// Otherwise the rules at each level of a deep and wide schema would read all levels below again.
 #[test]
 fn levels_share_the_types_below_them() {
     let fields = (0..2_000).map(|i| (format!("f{i}"), json!({ "type": "string" })));

@@ -56,8 +56,8 @@ fn clauses<'a>(schema: &'a Schema, name: &str) -> impl Iterator<Item = (usize, &
     all.filter_map(|(i, schema)| Some((i, schema.as_object()?)))
 }
 
-/// Returns why a schema cannot be read as a structural one. Upstream then skips what needs one, and
-/// reports this only if it finds nothing else.
+/// Returns why a schema cannot be read as a structural one. Upstream then skips the checks that
+/// need one, and reports this only if it finds nothing else.
 pub(super) fn unreadable(schema: &Schema) -> Option<&'static str> {
     let is_set = |name: &str| match schema.get(name) {
         None | Some(Value::Null) => false,
@@ -173,7 +173,7 @@ fn invariants(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// The only way in which types may be named inside `anyOf`.
+/// Returns true for the only `anyOf` that may contain types.
 fn is_int_or_string(schema: &Schema) -> bool {
     schema.get("anyOf") == Some(&json!([{ "type": "integer" }, { "type": "string" }]))
 }

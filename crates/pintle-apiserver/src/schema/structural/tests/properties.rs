@@ -59,7 +59,7 @@ proptest! {
 
     // Proves crd/pruning, crd/defaulting.
     #[test]
-    fn settled_objects_do_not_change(object in any_json()) {
+    fn pruned_and_defaulted_objects_do_not_change(object in any_json()) {
         let schema = rich();
         let mut changed = object.clone();
         schema.prune(&mut changed);

@@ -1,10 +1,11 @@
-//! What upstream does not check, because it cannot read a schema or does not look.
+//! Checks that upstream omits, or skips because it cannot read the schema.
 
 use serde_json::json;
 
 use super::{super::*, schema_errors};
 
-/// What only makes a schema unreadable as a structural one hides what follows from that.
+/// An error that makes a schema unreadable as a structural one hides the errors that follow from
+/// it.
 ///
 /// Proves crd/validated.
 #[test]
