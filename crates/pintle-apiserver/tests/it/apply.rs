@@ -81,7 +81,7 @@ async fn appliers_share_equal_values_or_conflict() {
     .await;
     assert_eq!((code, &forced["data"]["colour"]), (200, &json!("blue")));
     let (code, _) = apply(&http, &path, "fieldManager=me", &colour("a", "blue")).await;
-    assert_eq!(code, 200, "the same value is no conflict");
+    assert_eq!(code, 200, "equal values do not conflict");
 }
 
 /// Proves apply/managed-fields, apply/updates-take-over.

@@ -156,7 +156,7 @@ async fn warnings_about_unknown_fields_are_bounded() {
         ),
         ("a long one", CONFIG_MAPS, of_map(&format!("\"{long}\":0"))),
         ("many in a long one", FOOS, of_foo(&many)),
-        ("one in a long one, often", FOOS, of_foo(&twice)),
+        ("one in a long one, repeated", FOOS, of_foo(&twice)),
     ];
     for (case, path, body) in cases {
         let ask = |validation: &str| {
@@ -174,7 +174,7 @@ async fn warnings_about_unknown_fields_are_bounded() {
             warnings.len()
         );
         let bytes: usize = warnings.iter().map(|warning| warning.len()).sum();
-        // Each text and the rest of its header.
+        // The texts, and the rest of each header.
         assert!(bytes < 4096 + 256 + 80 * 16, "{case}: {bytes}");
 
         let response = http.send(ask("Strict")).await;

@@ -155,8 +155,8 @@ fn version_of(event: &Value) -> u64 {
     version.unwrap().parse().unwrap()
 }
 
-/// Returns what a client sees that disconnects after every few events and resumes from the last
-/// version it knows, from an event or a bookmark.
+/// Returns the events that a client sees if it disconnects after every few events and resumes from
+/// the last `resourceVersion` of an event or bookmark, and the number of bookmarks.
 async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, String)>, usize) {
     let mut seen: Vec<(u64, String)> = Vec::new();
     let mut bookmarks = 0;

@@ -1,4 +1,4 @@
-//! Limits on the resources of a listener that a client can hold, and for how long.
+//! Limits on the resources that a client can hold on a listener, and on how long it can hold them.
 //!
 //! Tests wait for conditions, with deadlines that a working server never approaches.
 
@@ -209,8 +209,8 @@ async fn idle_connection_is_closed_but_a_watch_is_not() {
     let path = "/api/v1/namespaces?watch=1";
     let mut http2_watch = http2_get(&bound, path, &admin_token(&bound), 1 << 20).await;
     read_until(&mut http2_watch, "ADDED").await.unwrap();
-    // If two idle connections time out in sequence, a watch subject to the timeout would have
-    // ended.
+    // By the time two idle connections have timed out in sequence, a watch subject to the timeout
+    // would have ended.
     for _ in 0..2 {
         until_closed(probe(&bound).await.unwrap()).await;
     }

@@ -304,7 +304,7 @@ async fn large_lists_are_converted_in_pieces() {
 
 /// Proves conversion/reads.
 #[tokio::test(start_paused = true)]
-async fn newest_converter_answers_without_stale_cache() {
+async fn changing_the_converter_invalidates_its_cache() {
     let server = server();
     let http = http(&server);
     prepare(&http, &["v1"], &["a"]).await;

@@ -246,7 +246,7 @@ async fn formatted_status_of_a_wrong_type_leaves_managers() {
 
 /// Proves crd/schema.
 #[tokio::test]
-async fn scalar_on_the_path_of_a_scale_is_named() {
+async fn error_names_a_scalar_on_the_path_of_a_scale() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();

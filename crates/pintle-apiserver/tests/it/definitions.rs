@@ -309,7 +309,7 @@ async fn concurrent_definitions_never_share_a_name() {
     assert_eq!(condition(&second, "NamesAccepted").0, "True");
 }
 
-/// Races with the commit of accepted names: another CRD asks for the short name, then the first one
+/// Races with the commit of accepted names: another CRD requests the short name, then the first one
 /// drops it.
 #[derive(Clone, Default)]
 struct Withdrawal {

@@ -24,7 +24,7 @@ async fn deleted_object_is_gone() {
 
 /// Proves delete/finalizers.
 #[tokio::test]
-async fn finalizers_hold_an_object() {
+async fn finalizers_delay_the_removal_of_an_object() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;

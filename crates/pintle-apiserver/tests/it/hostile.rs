@@ -1,5 +1,5 @@
-//! CRDs and objects that try to exhaust memory or time. Without a limit these tests run for minutes
-//! or out of memory.
+//! CRDs and objects that try to exhaust memory or time. Without limits these tests would run for
+//! minutes or exhaust memory.
 
 use crate::support::*;
 use serde_json::{Map, Value, json};

@@ -146,7 +146,7 @@ fn with_rule(rule: &str) -> Value {
 async fn cel_rules_cannot_overflow_the_stack() {
     let server = server();
     let http = http(&server);
-    // Each rule is: first, repeated before, between, repeated behind, last.
+    // Each rule is: first, before (repeated), between, behind (repeated), last.
     let shapes = [
         ("sum", ["1", "+1", " > 0", "", ""]),
         ("relation", ["true", " == true", "", "", ""]),

@@ -222,7 +222,7 @@ async fn generation_counts_spec_changes_only() {
 
 /// Proves objects/preconditions.
 #[tokio::test]
-async fn patch_checks_a_version_it_names() {
+async fn patch_checks_its_resource_version() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;

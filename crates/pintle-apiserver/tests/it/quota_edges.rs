@@ -259,7 +259,7 @@ async fn limit_range_needs_both_request_and_limit() {
 
 /// Proves quota/limit-ranges.
 #[tokio::test]
-async fn limit_range_of_a_pod_sets_nothing() {
+async fn limit_range_of_pods_sets_no_defaults() {
     let server = server();
     let http = http(&server);
     let limits = json!([{"type": "Pod", "min": {"memory": "2Mi"}, "max": {"cpu": "1"}},
@@ -298,7 +298,7 @@ async fn limit_range_of_a_pod_sets_nothing() {
 
 /// Proves quota/limit-ranges.
 #[tokio::test]
-async fn limit_range_concerns_new_containers_and_resizes() {
+async fn limit_range_applies_to_new_containers_and_resizes() {
     let server = server();
     let http = http(&server);
     created(&http, PODS, &pod_with("old", &cpu("2", "2"))).await;

@@ -132,7 +132,7 @@ async fn permissions_in_one_namespace_grant_nothing_in_another() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn aggregated_role_stays_out_of_reach() {
+async fn removing_an_aggregation_rule_needs_permission() {
     let server = server();
     let admin = http(&server);
     grant_cluster(
@@ -234,7 +234,7 @@ async fn constrained_impersonation_of_attributes_is_limited() {
         assert_eq!(code, 403, "{message}");
         assert!(message.ends_with(why), "{message}");
     }
-    // With many groups or values, permission for all of them is enough; with few it is not.
+    // A permission for all groups or values suffices for many of them, but not for a few.
     let few = ["g1", "g2", "g3"].map(group);
     let many = ["g1", "g2", "g3", "g4"].map(group);
     assert_eq!(who(&jane, &[&[bob], few.as_slice()].concat()).await.0, 403);

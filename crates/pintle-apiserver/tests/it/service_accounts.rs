@@ -384,7 +384,7 @@ async fn service_account_may_not_impersonate() {
 
 /// Proves reviews/answered, auth/listener.
 #[tokio::test]
-async fn listener_token_is_valid_while_it_listens() {
+async fn listener_token_is_valid_until_shutdown() {
     let server = server();
     let http = http(&server);
     let bound = server.serve("127.0.0.1:0").await.unwrap();

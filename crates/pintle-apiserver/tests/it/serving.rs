@@ -235,18 +235,18 @@ async fn context_of_a_running_cluster_is_not_taken_over() {
     assert!(text.contains("choose another context name"), "{text}");
     assert_eq!(yaml(&path), merged);
 
-    // Another name is fine, and so is the same listener once more.
+    // A different name works, and so does merging the same listener again.
     let other = second.merge_kubeconfig(&path, "other").await.unwrap();
     drop(first.merge_kubeconfig(&path, "pintle").await.unwrap());
     other.remove().await.unwrap();
-    // A listener that is gone without having cleaned up makes room.
+    // The context of a listener that exited without cleaning up is replaced.
     first.shutdown().await;
     let newer = second.merge_kubeconfig(&path, "pintle").await.unwrap();
     context.remove().await.unwrap();
     assert_eq!(
         yaml(&path)["current-context"],
         "pintle",
-        "not its own any more"
+        "the context belongs to the newer listener"
     );
     newer.remove().await.unwrap();
     assert_eq!(yaml(&path), before);

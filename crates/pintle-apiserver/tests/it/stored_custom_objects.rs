@@ -1,5 +1,5 @@
-//! What of a custom object is stored, and what of it may stay as it is: metadata, nulls, defaults, and
-//! violations of a schema that became stricter.
+//! Which parts of a custom object are stored (metadata, nulls, defaults), and which violations are
+//! tolerated after its schema became stricter.
 
 use crate::support::*;
 use serde_json::{Value, json};

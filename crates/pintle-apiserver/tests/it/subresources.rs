@@ -381,7 +381,7 @@ async fn event_with_event_time_needs_reporter_and_action() {
 
 /// Proves errors/status-reasons.
 #[tokio::test]
-async fn missing_subresources_answer_501() {
+async fn logs_without_a_source_return_501() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
@@ -557,7 +557,7 @@ async fn events_k8s_io_is_strict() {
 
 /// Proves wire/formats.
 #[tokio::test]
-async fn head_is_answered_without_a_body() {
+async fn head_response_has_no_body() {
     let server = server();
     let http = http(&server);
     let ask = async |method: &str| {

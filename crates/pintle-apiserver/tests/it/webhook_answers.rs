@@ -275,7 +275,7 @@ async fn endless_response_of_a_service_is_cut_off() {
 
 /// Proves admission/timeout.
 #[tokio::test(start_paused = true)]
-async fn webhook_is_told_the_time_that_is_left() {
+async fn webhook_receives_the_remaining_time() {
     let server = server();
     let told = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&told);

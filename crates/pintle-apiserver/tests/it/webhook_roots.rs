@@ -37,7 +37,7 @@ async fn webhook_without_bundle_is_verified_by_the_roots() {
     let by_service = json!({"service": {"namespace": "default", "name": "hook"}});
     let target = WebhookTarget::Address(webhook.address);
     let routed = trusting().route_webhooks("default", "hook", target);
-    // A bundle of blanks counts as none.
+    // A bundle that contains only whitespace counts as none.
     let mut blank = by_url.clone();
     blank["caBundle"] = STANDARD.encode("\n ").into();
     for (server, client) in [
@@ -50,7 +50,7 @@ async fn webhook_without_bundle_is_verified_by_the_roots() {
         let (code, created) = http.post(VALIDATING, &configuration(&client)).await;
         assert_eq!(code, 201, "{created}");
         let (code, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
-        assert_eq!(code, 400, "the webhook was asked: {status}");
+        assert_eq!(code, 400, "the webhook was called: {status}");
         let message = "admission webhook \"roots.example.com\" denied the request without \
             explanation";
         assert_eq!(status["message"], message);

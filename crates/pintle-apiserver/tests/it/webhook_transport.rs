@@ -202,7 +202,7 @@ async fn service_resolves_to_a_ready_endpoint_of_the_right_port() {
                 {"name": "tls", "port": port}],
             "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}]})
     };
-    // Neither the endpoint of another service nor one that is not ready.
+    // Endpoints of other services and endpoints that are not ready are not used.
     created(&http, SLICES, &slice("a", "other", "127.0.0.1", true)).await;
     created(&http, SLICES, &slice("b", "hook", "127.0.0.1", false)).await;
     assert_eq!(
@@ -254,7 +254,7 @@ async fn default_port_of_a_url_is_that_of_https() {
 
 /// Proves admission/bounds.
 #[tokio::test]
-async fn idle_connections_are_few() {
+async fn idle_connections_are_limited() {
     let waiting = Arc::new(AtomicUsize::new(0));
     let webhook = WebhookServer::start(&["127.0.0.1"], {
         let waiting = Arc::clone(&waiting);

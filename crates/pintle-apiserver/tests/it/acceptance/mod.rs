@@ -41,7 +41,7 @@ fn staged(data: &Value) -> Value {
     allow()
 }
 
-/// The answers of the webhook program.
+/// Returns the response of the webhook program.
 async fn respond(path: &str, request: &Value) -> Value {
     let (object, old) = (&request["object"], &request["oldObject"]);
     match path {

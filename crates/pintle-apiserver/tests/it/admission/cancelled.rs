@@ -1,4 +1,4 @@
-//! Writes whose client goes away.
+//! Writes whose client disconnects.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn wait_often(server: &ApiServer) -> (Arc<AtomicUsize>, [WebhookRegistration; 2]
     (running, registrations)
 }
 
-/// Polls a request this many times at most, and drops it. Returns true if it was answered.
+/// Polls a request at most this many times, then drops it. Returns true if it completed.
 async fn polled<F: Future>(request: F, times: usize) -> bool {
     let mut request = Box::pin(request);
     for _ in 0..times {
@@ -64,8 +64,8 @@ async fn polled<F: Future>(request: F, times: usize) -> bool {
     false
 }
 
-/// A client that goes away at any point leaves either nothing behind or the whole write: no address
-/// stays reserved, and no call of a webhook goes on.
+/// If a client disconnects at any point, its write is either complete or absent. No address stays
+/// reserved, and no webhook call keeps running.
 ///
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]

@@ -71,12 +71,12 @@ async fn slow_webhook_times_out_and_blocks_no_other_request() {
     assert_eq!(others, Duration::ZERO);
 }
 
-/// A webhook that writes an object it is called for would call itself forever, if it were not for
-/// the timeout and the limit on concurrent calls.
+/// A webhook that writes an object it is called for would call itself forever without the timeout
+/// and the limit on concurrent calls.
 ///
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
-async fn webhook_that_calls_itself_ends() {
+async fn webhook_that_calls_itself_terminates() {
     let server = server();
     let depth = Arc::new(AtomicUsize::new(0));
     let (service, count) = (server.service(), Arc::clone(&depth));
@@ -213,7 +213,7 @@ async fn webhook_is_cancelled_with_its_request() {
     let gone = tokio::time::timeout(Duration::from_secs(1), http.post(CONFIG_MAPS, &map));
     assert!(gone.await.is_err());
     tokio::task::yield_now().await;
-    assert_eq!(Arc::strong_count(&running), idle, "the call has ended");
+    assert_eq!(Arc::strong_count(&running), idle, "the call was cancelled");
     assert_eq!(http.get(&format!("{CONFIG_MAPS}/a")).await.0, 404);
 }
 
@@ -221,7 +221,7 @@ async fn webhook_is_cancelled_with_its_request() {
 ///
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
-async fn webhooks_that_call_each_other_end() {
+async fn webhooks_that_call_each_other_terminate() {
     let server = server();
     let calls = Arc::new(AtomicUsize::new(0));
     let writes = |name: &str, on: &'static str, other: &'static str| {

@@ -143,10 +143,10 @@ async fn denied_write_is_not_stored() {
 
 /// Proves objects/dry-run.
 #[tokio::test(start_paused = true)]
-async fn dry_run_skips_no_webhook_with_side_effects() {
+async fn dry_run_calls_webhooks_without_side_effects() {
     let server = server();
     let http = http(&server);
-    // In the API only `None` and `NoneOnDryRun` can be stored, so an old one is simulated.
+    // A webhook with side effects, which a dry run could not call, cannot be registered.
     let webhook = Webhook::validating("effects.example.com", |_| async {
         AdmissionResponse::allow()
     })

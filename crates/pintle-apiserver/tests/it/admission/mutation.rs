@@ -96,7 +96,7 @@ async fn webhook_is_reinvoked_once_after_a_later_change() {
     let _c =
         server.register_webhook(&appending("c", &third).field("reinvocationPolicy", if_needed()));
     let (_, created) = http.post(CONFIG_MAPS, &config_map("m")).await;
-    // `a` runs again after `b` and `c`; `c` after the second run of `a`; `b` did not ask for it.
+    // `a` runs again after `b` and `c`; `c` after the second run of `a`; `b` is never reinvoked.
     assert_eq!(created["metadata"]["annotations"]["trace"], "abcac");
     let calls = [&first, &second, &third].map(|calls| calls.load(Ordering::SeqCst));
     assert_eq!(calls, [2, 1, 2]);
@@ -182,7 +182,7 @@ async fn subresources_are_stored_as_webhooks_patch_them() {
 
 /// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
-async fn empty_patch_of_a_delete_is_no_change() {
+async fn delete_accepts_only_an_empty_patch() {
     let server = server();
     let http = http(&server);
     let webhook = Webhook::mutating("a.example.com", |request| async move {

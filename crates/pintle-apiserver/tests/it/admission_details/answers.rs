@@ -258,7 +258,7 @@ async fn webhook_cannot_change_the_identity_of_an_object() {
 
 /// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
-async fn webhook_cannot_move_an_object_or_spoil_its_metadata() {
+async fn webhook_cannot_move_an_object_or_corrupt_its_metadata() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;

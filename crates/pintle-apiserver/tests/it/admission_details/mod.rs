@@ -40,7 +40,7 @@ fn record(
     (seen, server.register_webhook(&webhook).unwrap())
 }
 
-/// Registers a mutating webhook for config maps that always answers with this patch.
+/// Registers a mutating webhook for config maps that always returns this patch.
 fn patching(server: &ApiServer, operations: Value) -> WebhookRegistration {
     let webhook = Webhook::mutating("patching.example.com", move |_| {
         let response = AdmissionResponse::allow().patch(operations.clone());
@@ -115,7 +115,7 @@ async fn review_of_a_pod_delete_shows_the_grace_period() {
     assert_eq!(http.delete(&now).await.0, 200);
     assert_eq!(periods(), [(Some(0), true), (Some(0), true)]);
     assert_eq!(http.get(&path).await.0, 404);
-    // With a kubelet that finishes immediately, the review is that of a cluster.
+    // If the server removes Pods immediately, the review still shows their grace period.
     let server = ApiServer::builder().build();
     let http = crate::support::http(&server);
     let (seen, _webhook) = record(&server, "pods", |_| AdmissionResponse::allow());

@@ -74,7 +74,7 @@ async fn only_one_priority_class_is_the_default() {
     assert_eq!(pod["spec"]["priority"], 5);
 }
 
-/// Two default classes pass the check if they are created at once. Then the lower one applies.
+/// Two default classes pass the check if they are created concurrently. The lower one then applies.
 ///
 /// Proves objects/admission.
 #[tokio::test(start_paused = true)]

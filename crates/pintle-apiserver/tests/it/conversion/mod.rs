@@ -270,7 +270,7 @@ async fn object_is_converted_from_the_version_it_was_stored_in() {
     assert_eq!(http.merge(&format!("{path}/status"), &done).await.0, 200);
 }
 
-/// A converter that answers wrongly.
+/// A converter that returns an invalid response.
 type Lie = fn(Vec<Value>) -> Result<Vec<Value>, String>;
 
 /// Proves conversion/errors.

@@ -56,7 +56,7 @@ async fn expensive_validations_exhaust_the_budget() {
     );
 }
 
-/// Everything runs on one thread, so a write that did not yield would be answered first.
+/// Everything runs on one thread, so a write that did not yield would complete first.
 ///
 /// Proves policies/bounds.
 #[tokio::test(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! Admission policies: validations, matching and parameters, and in the modules the rest.
+//! Admission policies: validations, matching and parameters. Submodules cover the rest.
 
 mod authorizer;
 mod bounds;

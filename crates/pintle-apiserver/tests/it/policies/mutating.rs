@@ -144,7 +144,7 @@ async fn json_patch_changes_the_object() {
                 path: '/metadata/annotations/' + jsonpatch.escapeKey('example.com/c')},
               JSONPatch{op: 'copy', from: '/data/k', path: '/data/copied'}]"
         ),
-        // A test that fails means that the patch does not apply.
+        // If a `test` operation fails, the whole patch is skipped.
         json_patch(
             "[JSONPatch{op: 'test', path: '/data/k', value: 'other'},
               JSONPatch{op: 'remove', path: '/data/k'}]"

@@ -250,7 +250,7 @@ async fn refusal_of_a_large_role_lists_every_permission() {
         of API groups, resources, names and verbs, and 10000000 comparisons with the rules of the \
         user; use smaller roles, or a user that may escalate or bind them";
     assert_eq!(message(&status), too_many);
-    // The same if the user has many rules.
+    // The same applies if the user has many rules.
     let own: Vec<Value> = (0..3000)
         .map(|i| json!({"apiGroups": ["*"], "resources": [format!("own{i}")], "verbs": ["*"]}))
         .collect();
@@ -294,7 +294,7 @@ async fn escalate_can_be_limited_to_a_name() {
     }
     let (code, status) = boss.put(&format!("{ROLES}/y"), &role("y", &rules)).await;
     assert_eq!(code, 201, "{status}");
-    // A POST names nothing in its path.
+    // The path of a POST contains no name.
     admin.delete(&format!("{ROLES}/x")).await;
     assert_eq!(boss.post(ROLES, &role("x", &rules)).await.0, 403);
 }

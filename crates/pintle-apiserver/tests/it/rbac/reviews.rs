@@ -4,7 +4,7 @@ use super::*;
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn access_reviews_answer_from_rbac() {
+async fn access_reviews_reflect_rbac() {
     let server = server();
     let admin = http(&server);
     let reviews = "/apis/authorization.k8s.io/v1";

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Answers a request: the path and query, and the body.
+/// A handler of requests: receives the path and query, and the body.
 type Answer = dyn Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync;
 
 /// A running server.
@@ -42,7 +42,7 @@ pub struct WebhookServer {
 #[derive(Clone, Copy)]
 struct HangUp;
 
-/// Returns a response that stands for closing the connection.
+/// Returns a response that makes the server close the connection.
 pub fn hang_up() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     response.extensions_mut().insert(HangUp);
