@@ -140,7 +140,7 @@ impl Cli {
         Ok(Some(limit.metrics(metrics)))
     }
 
-    /// Returns whether nothing else is printed to a terminal, so that it can be drawn on.
+    /// Returns whether only warnings are logged, so that the terminal can be drawn on.
     #[cfg(feature = "embedded")]
     pub(crate) fn is_quiet(&self) -> bool {
         self.verbose == 0 && std::env::var_os("RUST_LOG").is_none()
@@ -164,7 +164,8 @@ impl Cli {
                 .with(fmt::layer().json().with_writer(std::io::stderr))
                 .init();
         } else {
-            // No escape codes in files and container logs, nor where https://no-color.org says so.
+            // No escape codes in files and container logs, nor if NO_COLOR is set
+            // (https://no-color.org).
             let allowed = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
             let colors = allowed && std::io::stderr().is_terminal();
             registry

@@ -10,7 +10,7 @@
 //!   annotations set by others survive.
 //! - It writes a status and emits `Synced` only when something changed, not at every resync.
 //! - It reports failures in the `Ready` condition, with one warning event per cause.
-//! - It deletes a Deployment that the Foo named before and no longer does.
+//! - It deletes the old Deployment after the Foo names another one.
 //!
 //! [kubernetes/sample-controller]: https://github.com/kubernetes/sample-controller
 
@@ -161,8 +161,8 @@ impl Controller {
             queue: workqueue.clone(),
             record: Arc::clone(&record),
         };
-        // For a deleted Foo too: the garbage collector deletes the Deployment, and the sync drops what
-        // we remember.
+        // Deleted Foos are enqueued too: the garbage collector deletes the Deployment, and the sync
+        // drops the state we keep per Foo.
         let enqueue_foo = enqueue.clone();
         let on_foo = foos.on_event(move |event| enqueue_foo.add(event.key().clone(), &event));
 
@@ -292,9 +292,9 @@ impl Controller {
         }
     }
 
-    /// Syncs a Foo, and reports to the inspector what happened.
+    /// Syncs a Foo and reports the outcome to the inspector.
     async fn sync_recorded(&self, key: &ObjectKey) -> Result<(), SyncError> {
-        // Boxed, because each layer around it would be as large again.
+        // Boxed, because every future that wraps it would contain another copy of its state.
         let sync = Box::pin(self.sync_handler(key));
         match self.record.get() {
             Some(record) => record.reconcile(key, sync, |error| describe(error)).await,
@@ -305,8 +305,8 @@ impl Controller {
     /// Compares the actual state with the desired one, converges the two, and updates the status
     /// of the Foo.
     async fn sync_handler(&self, key: &ObjectKey) -> Result<(), SyncError> {
-        // A Foo under deletion must not get its Deployment back: foreground deletion waits for the
-        // Deployment to go.
+        // Do not recreate the Deployment of a Foo that is being deleted: foreground deletion waits
+        // for the Deployment to be gone.
         let cached = self.foos_lister.get(key);
         let Some(cached) = cached.filter(|foo| !foo.is_being_deleted()) else {
             info!("Foo no longer exists");

@@ -1,4 +1,4 @@
-//! Builds the Deployment a Foo asks for.
+//! Builds the Deployment that a Foo describes.
 
 use std::collections::BTreeMap;
 

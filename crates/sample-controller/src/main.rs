@@ -103,7 +103,7 @@ fn print(yaml: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The settings of one run, on whichever cluster.
+/// The settings of one run, independent of the cluster.
 struct Program {
     cli: Cli,
     metrics: Metrics,

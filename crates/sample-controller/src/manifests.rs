@@ -38,7 +38,7 @@ pub const USER: i64 = 65532;
 /// The port of probes and metrics.
 pub const PORT: u16 = 8080;
 
-/// Where and from which image the controller runs.
+/// The namespace and image to run the controller with.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// The namespace of the Deployment and the service account.

@@ -9,7 +9,7 @@ use pintle::{
 
 use crate::foo::{Foo, FooStatus};
 
-/// The type of the condition that says whether a Foo has the replicas it asks for.
+/// The type of the condition that says whether a Foo has its desired replicas.
 const READY: &str = "Ready";
 
 /// Returns the status of a Foo that has its Deployment: ready once all replicas are available.

@@ -9,10 +9,10 @@ use std::{
 use pintle::inspect::Verdict;
 use terminal_size::{Height, Width, terminal_size};
 
-/// A part of the terminal that is drawn again and again.
+/// A part of the terminal that is redrawn in place.
 #[derive(Default)]
 pub(crate) struct Screen {
-    /// How many lines the last frame had.
+    /// The number of lines of the last frame.
     drawn: usize,
     last: Vec<String>,
 }
@@ -96,7 +96,7 @@ fn has_colors() -> bool {
     stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
-/// Colors a text by a verdict.
+/// Colors text by verdict.
 pub(crate) fn paint(verdict: Verdict, text: &str) -> String {
     let color = match verdict {
         _ if !has_colors() => return text.to_owned(),

@@ -17,13 +17,13 @@ use crate::{
 
 /// How often the screen is drawn.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long an answer may take.
+/// How long to wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer that is read.
+/// The maximum size of a response, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// Shows the operator whose inspector has this URL, or else the one that was started last by this
-/// user. On a terminal it refreshes until Ctrl-C.
+/// Shows the operator whose inspector has this URL, or else the one this user started last. On a
+/// terminal it refreshes until Ctrl-C.
 pub(crate) async fn run(url: Option<String>) -> anyhow::Result<()> {
     let url = match url {
         Some(url) => url,
@@ -118,14 +118,14 @@ fn last_url() -> anyhow::Result<String> {
 /// Fetches the state of the operator.
 async fn fetch(url: &str) -> anyhow::Result<Now> {
     let answer = timeout(TIMEOUT, get(url)).await;
-    answer.unwrap_or_else(|_| bail!("no answer from {} within {TIMEOUT:?}", without_token(url)))
+    answer.unwrap_or_else(|_| bail!("no response from {} within {TIMEOUT:?}", without_token(url)))
 }
 
 async fn get(url: &str) -> anyhow::Result<Now> {
     let url: http::Uri = url.trim().parse().context("invalid URL")?;
-    let authority = url.authority().context("the URL names no host")?.clone();
+    let authority = url.authority().context("the URL has no host")?.clone();
     if url.scheme_str() != Some("http") {
-        bail!("the inspector is served over http");
+        bail!("invalid URL: the inspector is served over http");
     }
     let host = authority.as_str();
     let mut stream = TcpStream::connect((authority.host(), authority.port_u16().unwrap_or(80)))
@@ -142,13 +142,15 @@ async fn get(url: &str) -> anyhow::Result<Now> {
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").context("incomplete answer")?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("incomplete response")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status != "200" {
         let (status, body) = (printable(status), printable(body.trim()));
-        bail!("{host} answered {status}: {body}");
+        bail!("{host} returned {status}: {body}");
     }
-    // The error may quote the answer.
+    // The error may quote the response.
     let now = serde_json::from_str(body).map_err(|error| anyhow!(printable(&error.to_string())));
     now.with_context(|| format!("{host} is not an inspector"))
 }
@@ -157,7 +159,7 @@ fn without_token(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// Draws one frame. Rates need the answer before.
+/// Draws one frame. Rates are computed from the previous response.
 fn frame(now: &Now, before: Option<&Now>) -> Vec<String> {
     let mut lines = vec![
         format!("{}  {} keys", printable(&now.program), now.matching),

@@ -1,4 +1,4 @@
-//! The optional validating webhook: it refuses a Foo without a deployment name.
+//! The optional validating webhook: it rejects Foos without a deployment name.
 //!
 //! Upstream's CRD accepts such a Foo, and the controller can only report it. With the webhook the
 //! author of the Foo sees the mistake immediately.

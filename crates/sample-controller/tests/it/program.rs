@@ -283,7 +283,8 @@ impl Draining {
         requested.expect("no Deployment was created");
 
         program.signal(Signal::INT);
-        // Wait until the signal is handled: two pending signals of a kind are delivered as one.
+        // Wait until the signal is handled: two pending signals of the same kind are delivered as
+        // one.
         let stopping = |status, reason: &str| status == 503 && reason.contains("shutting down");
         until_readyz(probes, stopping).await;
         assert_eq!(program.process.try_wait().unwrap(), None, "exited early");

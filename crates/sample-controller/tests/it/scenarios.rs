@@ -1,5 +1,5 @@
 //! The shared scenarios on the embedded cluster, under virtual time where no socket is involved.
-//! `tests/real` plays the same scenarios on a real control plane.
+//! `tests/real` runs the same scenarios on a real control plane.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ async fn events_do_not_queue_behind_rate_limited_writes() {
         scene.create_foo(&name, spec).await;
     }
     let running = scene.run();
-    // At one write in ten seconds, twenty Deployments are far from done by now.
+    // At one write every ten seconds, twenty Deployments are far from done by now.
     sleep(Duration::from_mins(2)).await;
     let created = scene.list::<Deployment>().await.len();
     assert!((2..20).contains(&created), "{created} Deployments");

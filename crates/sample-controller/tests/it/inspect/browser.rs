@@ -268,7 +268,7 @@ async fn page_opens_a_trace() {
     program.until("Press Ctrl-C to stop.").await;
     let mut browser = Browser::open(&url).await;
     browser.wait("document.querySelector('a.key')").await;
-    // What a user does who saves the trace and opens it again.
+    // Save the trace and open it again, as a user would.
     let open = "fetch('api/v1/trace' + location.search).then((answer) => answer.text())\
         .then((text) => open(new File([text.replaceAll('example-foo', 'recorded')], 'trace.json')))";
     browser.eval(open).await;

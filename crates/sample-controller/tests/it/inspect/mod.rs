@@ -39,12 +39,12 @@ struct World {
     cluster: Cluster,
     inspector: Inspector,
     shutdown: CancellationToken,
-    /// Kept running, as the program does for its narration.
+    /// Keeps the informers running, as the narration does in the program.
     _informers: InformerFactory,
 }
 
 impl World {
-    /// Runs the controller through the client that `client` makes.
+    /// Runs the controller with the client that `client` returns.
     async fn run(client: impl FnOnce(Client) -> Client) -> Self {
         let cluster = Cluster::start().await;
         let definitions = Api::<CustomResourceDefinition>::all(cluster.client());
@@ -103,7 +103,7 @@ impl World {
             .await;
     }
 
-    /// Returns what is known about the Foo `a` after a while.
+    /// Returns the recorded life of the Foo `a` after 90 seconds.
     async fn life(&self) -> KeyLife {
         sleep(Duration::from_secs(90)).await;
         let key = ObjectKey::namespaced("default", "a");
@@ -220,7 +220,7 @@ async fn crashing_pods_are_named() {
 
 /// Proves inspect/why.
 #[tokio::test(start_paused = true)]
-async fn informer_without_rights_is_named() {
+async fn informer_without_permissions_is_named() {
     let world = World::run(|client| refusing(client, Method::GET, "/deployments")).await;
     world.foo().await;
     let why = world.why().await;
