@@ -29,7 +29,7 @@ use crate::{
 pub(crate) struct EventCounter {
     added: AtomicU64,
     updated: AtomicU64,
-    /// The counts at which the waiter is woken.
+    /// The count at which the waiter is woken.
     enough: AtomicU64,
     woken: Notify,
 }

@@ -10,8 +10,8 @@ use std::fmt::Write;
 /// Pods per Deployment, and per node.
 pub(crate) const GROUP: usize = 20;
 
-/// The first `resourceVersion`. All have the same width, so that an event is its object with other
-/// digits.
+/// The first `resourceVersion`. All have the same width, so that an event differs from its object
+/// only in these digits.
 pub(crate) const FIRST_VERSION: u64 = 10_000_000;
 
 /// The form of a Pod.

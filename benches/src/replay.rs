@@ -304,7 +304,7 @@ fn not_found() -> Response<Body> {
     json_body(StatusCode::NOT_FOUND, &status)
 }
 
-/// Answers discovery requests.
+/// Handles discovery requests.
 fn discovery(path: &str) -> Response<Body> {
     let answer = match path {
         "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.4"}),

@@ -8,7 +8,7 @@
 //!
 //! Two runs have to agree to within half a percent, so a path uses one thread, generated inputs, a
 //! fixed seed and a fixed clock, and neither sockets nor files. Nothing here reads CPU time: rustix
-//! looks up `clock_gettime` in the vDSO, which valgrind hides, and crashes.
+//! would look up `clock_gettime` in the vDSO, which valgrind hides, and crash.
 
 #![allow(
     clippy::print_stdout,

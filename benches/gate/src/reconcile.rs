@@ -26,7 +26,7 @@ use crate::{
     measured, runtime, server, small,
 };
 
-/// Reconciles all objects in turn: more than stay decoded.
+/// Reconciles all objects in turn, more than the cache keeps decoded.
 pub(crate) fn noop(count: usize) {
     noops(count, OBJECTS);
 }

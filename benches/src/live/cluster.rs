@@ -24,7 +24,7 @@ pub(crate) struct LoopArgs {
     mixed: bool,
 }
 
-/// Runs Pintle's loops on any server: the same ones that kube-controller-manager runs in comparison.
+/// Runs Pintle's loops on any server: those that kube-controller-manager runs in the comparison.
 pub(crate) async fn loops(args: &LoopArgs) -> Result<()> {
     let loops = Loops::DEPLOYMENT
         | Loops::REPLICA_SET
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Number of Deployments
     #[arg(long, default_value_t = 100)]
     objects: usize,
-    /// As many `StatefulSet`s and Jobs
+    /// Also create as many `StatefulSet`s and Jobs
     #[arg(long)]
     mixed: bool,
     /// Pods per object
@@ -127,7 +127,7 @@ const KINDS: [(&str, Object); 3] = [
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     namespace(&client, NAMESPACE).await?;
-    // The Pods may already exist.
+    // The service account may already exist.
     let _ = service_account(&client, NAMESPACE).await;
     let source = KubeSource::<Pod>::new(client.clone(), Scope::namespace(NAMESPACE));
     let pods = SharedInformer::<Pod>::new(source);

@@ -140,8 +140,8 @@ async fn writes(count: usize) {
     rate("replace, bytes in and out", count, since(before));
 }
 
-/// Creates that pass three webhooks in this process: one that changes the object, and two that
-/// validate it.
+/// Creates that call three in-process webhooks: one that changes the object and two that validate
+/// it.
 async fn admitted(count: usize) {
     let server = ApiServer::builder().build();
     let service = server.service();

@@ -93,7 +93,7 @@ pub async fn post(flags: &Flags, path: &str) -> Result<()> {
     socket.read_to_string(&mut answer).await?;
     ensure!(
         answer.starts_with("HTTP/1.1 200"),
-        "POST {path} was answered: {answer}"
+        "POST {path} failed: {answer}"
     );
     Ok(())
 }

@@ -51,7 +51,7 @@ pub fn drive(
             tokio::spawn(objects.for_each(move |pod| {
                 match pod {
                     Ok(pod) => handler(&pod),
-                    Err(error) => eprintln!("the watch: {error}"),
+                    Err(error) => eprintln!("watch error: {error}"),
                 }
                 std::future::ready(())
             }));
@@ -70,7 +70,7 @@ pub fn drive(
                 let mut stream = Box::pin(stream.reflect_shared(writer));
                 while let Some(event) = stream.next().await {
                     if let Err(error) = event {
-                        eprintln!("the watch: {error}");
+                        eprintln!("watch error: {error}");
                     }
                 }
             });

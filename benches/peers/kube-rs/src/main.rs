@@ -1,7 +1,7 @@
 //! `bench-kube-rs` runs the benchmarks with kube and kube-runtime.
 //!
-//! `bench-kube-rs BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of JSON.
-//! What kube-rs has no public API for exits with code 3 and the reason.
+//! `bench-kube-rs BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of
+//! JSON. A benchmark that kube-rs has no public API for exits with code 3 and prints the reason.
 
 mod client;
 mod follow;

@@ -154,7 +154,7 @@ impl Countdown {
             .is_err()
         {
             let left = self.0.0.load(Ordering::Relaxed);
-            bail!("not within {limit:?}: {what}; {left} are missing");
+            bail!("timed out after {limit:?} waiting until {what}; {left} missing");
         }
         Ok(())
     }

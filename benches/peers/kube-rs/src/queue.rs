@@ -80,9 +80,9 @@ async fn duplicate(flags: &Flags) -> Result<Phase> {
     for key in &*keys {
         requests.unbounded_send(request(key.clone()))?;
     }
-    // Until the scheduler has consumed all requests.
+    // Poll until the scheduler has consumed all requests.
     let waits = futures::poll!(scheduler.as_mut().hold().next());
-    anyhow::ensure!(waits.is_pending(), "a held scheduler let go of a key");
+    anyhow::ensure!(waits.is_pending(), "a held scheduler emitted a key");
     let (count, workers) = (flags.count, usize::from(flags.workers));
     let mut phase = Phase::begin()?;
     let mut producers = JoinSet::new();
@@ -98,7 +98,7 @@ async fn duplicate(flags: &Flags) -> Result<Phase> {
     // Ends when the last producer is done and all requests are consumed.
     let taken = tokio::spawn(async move { scheduler.as_mut().hold().next().await.is_none() });
     producers.join_all().await;
-    anyhow::ensure!(taken.await?, "a held scheduler let go of a key");
+    anyhow::ensure!(taken.await?, "a held scheduler emitted a key");
     phase.end()?;
     Ok(phase)
 }
