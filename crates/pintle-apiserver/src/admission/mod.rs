@@ -19,16 +19,16 @@
 //! A plugin that charges a budget does so in the last phase, when the object has been converted to
 //! the stored version and the write no longer waits for anything. If it charged earlier, a slow
 //! converter could delay the object, and a controller that counts existing objects in the meantime
-//! would take the charge back.
+//! would undo the charge.
 //!
 //! # What a plugin sees
 //!
-//! [`Request`] describes the write. Objects are in the stored form, without `apiVersion` and `kind`;
-//! [`Request::served`] converts them to what the client sees. Subresources that exchange a kind of
-//! their own, such as `scale` and `eviction`, are admitted with an object of that kind.
+//! [`Request`] describes the write. Objects are in the stored form, without `apiVersion` and
+//! `kind`; [`Request::served`] converts them to what the client sees. Subresources with their own
+//! kind, such as `scale` and `eviction`, are admitted with an object of that kind.
 //!
-//! An update that loses a race against another write passes the chain again, with the newer stored
-//! object. Writes of the server itself are not admitted.
+//! An update that loses a race against another write passes through the chain again, with the newer
+//! stored object. Writes of the server itself are not admitted.
 
 mod expression;
 mod plugins;
@@ -190,7 +190,7 @@ impl Chain {
             .any(|plugin| plugin.validates(api, request))
     }
 
-    /// Lets every plugin change the object, twice if one of them asks for it.
+    /// Lets every plugin change the object, twice if one of them requests reinvocation.
     ///
     /// # Cancel safety
     ///

@@ -144,7 +144,7 @@ impl Request<'_> {
         self.reinvocation.second_round
     }
 
-    /// Asks for a second round, because the object changed after other plugins had seen it. Has no
+    /// Requests a second round, because the object changed after other plugins had seen it. Has no
     /// effect in the second round.
     pub(crate) fn reinvoke(&self) {
         *self.reinvocation.wanted.lock() = true;

@@ -1,4 +1,4 @@
-//! The `authorizer` of expressions, answered by the authorizer of the server.
+//! The `authorizer` variable of expressions, backed by the server's authorizer.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Answers checks about the user of a request, or about service accounts.
+/// Checks the permissions of a request's user, or of service accounts.
 #[derive(Debug)]
 pub(super) struct Asked {
     authorizer: Arc<dyn Authorizer>,

@@ -5,7 +5,7 @@
 //! quota limits nothing. All quotas of the namespace are checked before any of them is charged.
 //! Charging one is a compare-and-swap of its status that checks again, so concurrent creates cannot
 //! exceed it together. It happens right before the object is stored: if it happened before a slow
-//! converter, a controller that counts meanwhile would take the charge back.
+//! converter, a controller that counts meanwhile would undo the charge.
 //!
 //! If a later quota turns out to be exhausted, the earlier ones are refunded. A write that fails after
 //! it was admitted stays charged until the controller recounts, as upstream does: a refund could not

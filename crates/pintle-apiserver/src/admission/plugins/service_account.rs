@@ -150,7 +150,7 @@ fn check_ephemeral(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), A
     let foreign = is_enforced(&account)
         .then(|| unlisted_secret(spec, "ephemeralContainers", &account))
         .flatten();
-    // Upstream answers with a plain error here, which is a 500.
+    // Upstream returns a plain error here, hence the 500.
     foreign.map_or(Ok(()), |what| {
         let why = not_referenced(&format!("ephemeral {what}"), &name);
         Err(ApiError::new(500, "", why))

@@ -59,8 +59,8 @@ impl MatchResources {
         })
     }
 
-    /// Returns the resource under which a write matches: the one of the request if possible,
-    /// otherwise an equivalent one.
+    /// Returns the resource under which a write matches: the request's own if possible, otherwise
+    /// an equivalent one.
     pub(super) fn matches(
         &self,
         api: &Api,

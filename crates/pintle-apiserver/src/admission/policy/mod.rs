@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A policy applies once for each of its bindings and each parameter object of the binding. All
-//! validating policies are evaluated, and the first refusal is the answer. Mutating policies run one
-//! after the other, each on the result of the one before. Policies and bindings are ordered by name,
-//! so that the outcome is deterministic. Messages are those of kube-apiserver.
+//! validating policies are evaluated, and the first refusal is returned. Mutating policies run one
+//! after the other, each on the result of the one before. Policies and bindings are ordered by
+//! name, so that the outcome is deterministic. Messages are those of kube-apiserver.
 //!
 //! Evaluating an expression is synchronous and bounded by its budget. A write yields between two
 //! parameters, so that a binding with thousands of them does not delay other requests.
@@ -165,7 +165,7 @@ impl Phase {
         });
     }
 
-    /// Replaces a policy or binding by the stored one, whose spec `stored` reads.
+    /// Replaces a policy or binding with the stored one, whose spec `stored` reads.
     fn replace(&self, binding: bool, name: &str, mut stored: impl FnMut() -> Option<Value>) {
         let mut compiled: Option<Arc<Policy>> = None;
         loop {
@@ -191,7 +191,7 @@ impl Phase {
                 sources.policies.insert(name.to_owned(), policy);
                 return self.publish(&sources);
             }
-            // Other writes go on while the policy is compiled, and may have changed it.
+            // Other writes continue while the policy is compiled, and may change it.
             drop(sources);
             compiled = Some(Arc::new(Policy::compile(name, &spec, self.mutating)));
         }
@@ -217,7 +217,7 @@ impl Phase {
 }
 
 /// Returns true for kinds that no policy applies to: policies and bindings, so that a broken one
-/// can always be removed, and reviews, so that no policy can change what the server says about
+/// can always be removed, and reviews, so that no policy can change what the server reports about
 /// users and their permissions.
 fn is_exempt(request: &Request<'_>) -> bool {
     const KINDS: [&str; 4] = [

@@ -1,4 +1,4 @@
-//! Type checks of stored policies: what `status.typeChecking` of a policy says.
+//! Type checks of stored policies: the content of a policy's `status.typeChecking`.
 
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ fn check_one(
     };
     for variable in spec["variables"].as_array().into_iter().flatten() {
         let text = |field: &str| variable[field].as_str().unwrap_or_default();
-        // An error in a variable shows where it is used.
+        // An error in a variable is reported where the variable is used.
         let _ = compiler.variable(text("name"), text("expression"), optional);
     }
     compiler.check(source, optional).err()

@@ -22,7 +22,7 @@ pub(super) struct Patch {
     _held: Held,
 }
 
-/// Why a call did not end with "allowed".
+/// Why a call did not allow the write.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The webhook could not be called or sent an invalid response; the failure policy decides.
@@ -188,7 +188,7 @@ pub(super) async fn call(
     }))
 }
 
-/// Decodes the JSON patch of a response; an empty one is none.
+/// Decodes the JSON patch of a response; an empty one counts as no patch.
 fn decode_patch(review_version: &str, response: &Value) -> Result<Option<Value>, Failure> {
     let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
         return Ok(None);
@@ -203,7 +203,7 @@ fn decode_patch(review_version: &str, response: &Value) -> Result<Option<Value>,
     check_values(&bytes).map_err(undecodable)?;
     let patch: Value = serde_json::from_slice(&bytes)
         .map_err(|error| undecodable(crate::api::json_problem(&error, &bytes)))?;
-    // The older review does not have to name the type.
+    // The older review version does not have to name the type.
     if review_version == "admission.k8s.io/v1"
         && let Some(other) = response["patchType"].as_str()
         && other != "JSONPatch"
@@ -233,7 +233,7 @@ fn verify<'a>(
     if !response.is_object() {
         return Err("webhook response was absent".to_owned());
     }
-    // Upstream verifies nothing else of the older review.
+    // Upstream verifies nothing else in the older review version.
     if review_version != "admission.k8s.io/v1" {
         return Ok(response);
     }

@@ -18,7 +18,7 @@ pub(crate) fn compile_condition(source: &str, params: bool) -> Result<Expression
     })
 }
 
-/// Returns true if all conditions hold. One that is false outweighs errors of others.
+/// Returns true if all conditions hold. A false condition outweighs errors in others.
 pub(in crate::admission) fn hold(
     conditions: &[Expression],
     mut scope: Scope,

@@ -102,7 +102,7 @@ impl Hook {
         Self::compile(configuration, id, entry, mutating, client)
     }
 
-    /// Compiles a webhook in this process, with the checks that a stored configuration passes.
+    /// Compiles an in-process webhook, with the checks for stored configurations.
     pub(crate) fn local(
         entry: &Value,
         mutating: bool,

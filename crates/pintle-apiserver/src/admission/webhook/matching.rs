@@ -115,8 +115,8 @@ fn has_labels(selector: &LabelSelector, object: Option<&Tree>) -> bool {
     selector.matches(&labels)
 }
 
-/// Returns the resource under which a rule matches: the one of the request if possible, otherwise
-/// the first equivalent one.
+/// Returns the resource under which a rule matches: the request's own if possible, otherwise the
+/// first equivalent one.
 pub(in crate::admission) fn matching_resource<'r>(
     api: &Api,
     rules: impl Iterator<Item = &'r Rule> + Clone,

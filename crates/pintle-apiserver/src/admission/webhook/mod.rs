@@ -182,7 +182,7 @@ impl Hooks {
         });
     }
 
-    /// Replaces a configuration by the stored one, whose entries `stored` reads.
+    /// Replaces a configuration with the stored one, whose entries `stored` reads.
     fn replace(&self, name: &str, mut stored: impl FnMut() -> Option<Value>) {
         let mut compiled: Option<Arc<Configuration>> = None;
         loop {
@@ -199,7 +199,7 @@ impl Hooks {
                 sources.configured.insert(name.to_owned(), compiled);
                 return self.publish(&sources);
             }
-            // Other writes go on while the webhooks are compiled, and may have changed them.
+            // Other writes continue while the webhooks are compiled, and may change them.
             drop(sources);
             compiled = Some(Arc::new(Configuration::compile(
                 name,

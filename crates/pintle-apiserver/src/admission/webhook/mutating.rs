@@ -39,7 +39,7 @@ pub(in crate::admission) struct Rounds {
 }
 
 impl Rounds {
-    /// The object changed: webhooks that have seen it and ask for reinvocation are called again.
+    /// Schedules the webhooks or policies to call again, because the object has changed.
     pub(in crate::admission) fn object_changed(&mut self) {
         self.again.append(&mut self.invoked);
     }
@@ -127,7 +127,7 @@ async fn run(
             return Err(error);
         }
     }
-    // Only a second round compares, and only if it may call a webhook again.
+    // The output is compared only in a second round that may call a webhook again.
     if !request.is_reinvocation() {
         with(&mut |rounds| {
             if !rounds.invoked.is_empty() {

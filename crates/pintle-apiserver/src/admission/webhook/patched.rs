@@ -32,8 +32,8 @@ pub(super) async fn patched(
     patched_object(api, request, invocation, value).await
 }
 
-/// Decodes an object in the version that a webhook or policy has seen, after a patch, to the form of
-/// the write.
+/// Decodes a patched object from the version that a webhook or policy has seen to the form of the
+/// write.
 pub(in crate::admission) async fn patched_object(
     api: &Api,
     request: &Request<'_>,

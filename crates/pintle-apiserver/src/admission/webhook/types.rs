@@ -6,8 +6,8 @@ use crate::patch::json_kind;
 
 /// Checks that the fields of a `response` have their types. The error is that of upstream's decoder.
 ///
-/// A response that is only read field by field could pass for a verdict: `"allowed": "true"` is not
-/// a refusal, and a patch that is not encoded is not "no patch".
+/// Reading a response only field by field could mistake it for a verdict: `"allowed": "true"` is
+/// not a refusal, and a patch that is not encoded is not "no patch".
 pub(super) fn check_types(response: &Value) -> Result<(), String> {
     let Value::Object(fields) = response else {
         return match response {

@@ -50,7 +50,7 @@ async fn run(api: &Api, request: &Request<'_>, object: Option<&Tree>) -> Result<
                 format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{i}");
             failure.verdict(hook, request, &place)
         });
-    // All are awaited, and the first in order decides, so that the answer does not depend on which
+    // All are awaited, and the first in order decides, so that the result does not depend on which
     // webhook is faster.
     match join_all(calls).await.into_iter().flatten().next() {
         Some(error) => Err(error),

@@ -65,7 +65,7 @@ pub(super) fn not_on_windows(pod: &Pod<'_>, check: CheckPod) -> Option<Violation
     check(pod)
 }
 
-/// A Pod in its own user namespace may do more.
+/// Skips a check for Pods in their own user namespace, which may do more.
 pub(super) fn outside_user_namespace(pod: &Pod<'_>, check: CheckPod) -> Option<Violation> {
     if pod.spec["hostUsers"] == false {
         return None;

@@ -39,13 +39,13 @@ use crate::{
     store::Object,
 };
 
-/// The maximum number of existing Pods that a stricter level is compared with.
+/// The maximum number of existing Pods to check against a stricter level.
 const MAX_PODS: usize = 3000;
 
-/// How long existing Pods are compared with a stricter level.
+/// How long to check existing Pods against a stricter level.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// How many Pods are compared before other tasks may run.
+/// How many Pods to check before yielding to other tasks.
 const BATCH: usize = 64;
 
 /// Checks Pods, and the templates of workloads, against the standard of their namespace.

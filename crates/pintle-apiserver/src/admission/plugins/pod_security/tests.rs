@@ -39,7 +39,7 @@ fn container(name: &str, context: &Value) -> Value {
 
 /// Proves pod-security/checks.
 #[test]
-fn checks_are_in_the_order_of_their_ids() {
+fn checks_are_sorted_by_id() {
     for checks in [BASELINE, RESTRICTED] {
         let ids: Vec<&str> = checks.iter().map(|check| check.id).collect();
         assert!(ids.is_sorted(), "{ids:?}");
