@@ -14,8 +14,8 @@ const MAX_REQUEST: i64 = 3 * 1024 * 1024;
 /// The declaration of a schema: the type of values for expressions, and bounds on their size.
 ///
 /// Built from an OpenAPI schema by [`Decl::from_schema`], following Kubernetes: schemas without a
-/// type are only visible to expressions with `x-kubernetes-int-or-string`, as `dyn`; fields that
-/// have no CEL type are not visible at all.
+/// type are visible to expressions only if they set `x-kubernetes-int-or-string`, as `dyn`; fields
+/// without a CEL type are not visible at all.
 #[derive(Debug)]
 pub struct Decl {
     pub(crate) kind: DeclKind,
@@ -164,7 +164,7 @@ impl Decl {
     }
 }
 
-/// Reads the declarations of schemas that contain each other, and reads each of them once.
+/// Reads the declarations of nested schemas, each of them once.
 ///
 /// A CRD may have rules at every level of its schema. Each needs the declaration of everything below
 /// it, which is shared with the levels above.

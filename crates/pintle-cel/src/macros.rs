@@ -210,7 +210,8 @@ impl Expansion<'_, '_> {
         self.fold(self.target, &names, ACCU, &parts)
     }
 
-    /// A comprehension that starts from `init` and continues with `next` where `filter` is true.
+    /// Builds a comprehension that starts from `init` and continues with `next` where `filter` is
+    /// true.
     fn collect(
         &mut self,
         range: Id,
@@ -299,7 +300,7 @@ impl Expansion<'_, '_> {
         self.collect(self.target, &names, init, next, filter)
     }
 
-    /// Evaluates `result` with `name` bound to `value`.
+    /// Builds an expression that evaluates `result` with `name` bound to `value`.
     fn bind(&mut self, name: &str, value: Id, result: Id) -> Id {
         let range = self.list(&[]);
         let condition = self.literal(Literal::Bool(false));

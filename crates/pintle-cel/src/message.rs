@@ -1,5 +1,5 @@
-//! Objects that expressions build, objects that are computed while they are read, and how values
-//! become JSON.
+//! Objects that expressions build, objects that are computed on read, and the conversion of values
+//! to JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,8 +59,8 @@ impl Value {
     ///
     /// # Errors
     ///
-    /// Fails for values that JSON cannot represent, such as types and maps with other keys than
-    /// strings, and for values that are too large.
+    /// Fails for values that JSON cannot represent, such as types and maps with non-string keys,
+    /// and for values that are too large.
     ///
     /// ```
     /// use pintle_cel::Value;

@@ -11,11 +11,11 @@ pub(crate) enum CallKind {
     Reads,
     /// Reads the first argument and builds a result.
     ReadsTwice,
-    /// As many as the second argument has items.
+    /// The number of items in the second argument.
     InList,
-    /// The smaller of two arguments.
+    /// Reads the smaller of two arguments.
     Smaller,
-    /// Two arguments together.
+    /// Reads both arguments.
     Both,
     Regex,
     Contains,

@@ -31,7 +31,7 @@ pub struct CompileError {
 
 impl CompileError {
     /// Creates the error of an expression with a constant part that cannot be evaluated. cel-go
-    /// finds out when it prepares the program, and shows no source.
+    /// detects this when it prepares the program, and shows no source.
     pub(crate) fn planning(why: impl Into<String>) -> Self {
         let message = why.into();
         Self {

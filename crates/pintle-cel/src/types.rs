@@ -203,7 +203,7 @@ impl Type {
         self.same(other)
     }
 
-    /// Takes the parts of the type from `left`. Returns false if there are too many.
+    /// Deducts the number of parts of the type from `left`. Returns false if there are too many.
     pub(crate) fn has_at_most(&self, left: &mut usize) -> bool {
         if *left == 0 {
             return false;

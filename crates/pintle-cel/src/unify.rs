@@ -198,7 +198,7 @@ impl Mapping {
         })
     }
 
-    /// Takes the parts of the result from `left`. Returns `None` if there are too many.
+    /// Deducts the number of parts of the result from `left`. Returns `None` if there are too many.
     fn substituted(&self, ty: &Type, free_to_dyn: bool, left: &mut usize) -> Option<Type> {
         *left = left.checked_sub(1)?;
         if !self.compares() {

@@ -38,7 +38,7 @@ impl Clock {
     /// Returns the system clock or, if tokio's clock is paused, a clock that shows the system time
     /// now and advances with tokio's.
     ///
-    /// Call it on the runtime whose time it is to follow.
+    /// Must be called on the runtime whose time it follows.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -68,7 +68,7 @@ impl Clock {
 
     /// Returns a clock that shows `start` now and advances with tokio's time, paused or not.
     ///
-    /// Call it on the runtime whose time it is to follow.
+    /// Must be called on the runtime whose time it follows.
     pub fn starting_at(start: Timestamp) -> Self {
         let origin = Instant::now();
         Self::from_fn(move || {

@@ -302,7 +302,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Returns the type of an item, or inside an optional item.
+    /// Returns the type of an item or, for an optional item, of the value inside.
     fn element_type(&mut self, id: Id, optional: bool) -> Type {
         let ty = self.type_of(id);
         if !optional {

@@ -139,7 +139,8 @@ impl<'a> Evaluator<'a> {
         Ok(value)
     }
 
-    /// Returns true if an attribute begins here that has a cost: not if a condition selects it.
+    /// Returns true if an attribute with a cost begins here. One that a conditional selects is
+    /// free.
     fn begins(&self, mut id: Id) -> bool {
         if !self.is_attribute(id) {
             return false;

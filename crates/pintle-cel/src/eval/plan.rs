@@ -22,7 +22,7 @@ pub(super) enum Op {
     NotStrictlyFalse,
     OptionalOr,
     OptionalOrValue,
-    /// Part of a value: `a[b]`, and with `true` `a[?b]` and `a.?b`.
+    /// Part of a value: `a[b]` or, if the flag is set, `a[?b]` and `a.?b`.
     Part(Native, bool),
     Native(Native, CallKind),
     Unknown,

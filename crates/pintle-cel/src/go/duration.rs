@@ -127,9 +127,9 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Parses the format `duration` of schemas, in nanoseconds: a duration of Go, or any text with
-/// numbers before units, which may be days and weeks and written out. Other text between them does
-/// not matter, and sums that are too large wrap around.
+/// Parses the format `duration` of schemas, in nanoseconds: a Go duration, or any text with numbers
+/// before units, which include days and weeks and may be written out. Other text in between is
+/// ignored, and sums that are too large wrap around.
 ///
 /// ```
 /// use pintle_cel::go::parse_loose_duration;

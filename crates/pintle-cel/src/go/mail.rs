@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
             }
             self.skip_space();
             let kind = if self.rest.is_empty() {
-                // Nothing left is not an error, even without any word.
+                // Reaching the end is not an error, even if no word was read.
                 return Some(());
             } else if self.rest.starts_with('"') {
                 self.quoted_string().map(|_| Encoded::No)

@@ -42,7 +42,7 @@ pub fn float(n: f64) -> String {
     }
     let text = format!("{n:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    // `%g` decides as if the precision were six if it writes the shortest form.
+    // For the shortest form, `%g` chooses the notation as if the precision were six.
     if exponent
         .parse()
         .is_ok_and(|exponent: i32| (-4..6).contains(&exponent))

@@ -1,6 +1,6 @@
 //! `authorizer`: asks the server whether a user may do something.
 //!
-//! An expression builds a check step by step and ends with `check`, which asks the [`Authorizer`]
+//! An expression builds a check step by step and ends with `check`, which calls the [`Authorizer`]
 //! that the server provides. Steps are immutable, so a prefix can be used more than once.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use super::{Native, format};
 use crate::eval::Context;
 use crate::value::{Evaluated, Library, Value, fail, no_such_overload};
 
-/// Answers the checks of expressions. The server implements it.
+/// Decides the access checks of expressions. The server implements it.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides whether the user of the request, or the service account of the check, has access.
     fn authorize(&self, check: &Checked) -> AccessDecision;
@@ -56,7 +56,7 @@ pub struct ResourceAccess {
     pub label_selector: String,
 }
 
-/// The answer to a check.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessDecision {
     /// Whether access is granted.

@@ -407,7 +407,7 @@ pub(crate) fn text_of(value: &Value) -> Evaluated {
     })
 }
 
-/// Inserts an entry, or all entries of a map, that must be new.
+/// Inserts an entry, or all entries of a map. The keys must be new.
 pub(crate) fn insert(
     context: &mut Context,
     into: &mut Map,

@@ -393,7 +393,7 @@ fn fixed(n: f64, precision: usize) -> String {
     out
 }
 
-/// Writes a number with an exponent. Six digits follow the point: upstream takes the precision for
+/// Writes a number with an exponent. Six digits follow the point: upstream uses the precision as
 /// the width.
 fn scientific(n: f64, width: usize) -> String {
     if let Some(text) = not_finite(n) {
@@ -449,7 +449,7 @@ fn superscript(sign: char, digits: &str) -> String {
     out
 }
 
-/// `%s`: strings as they are, lists and maps as literals.
+/// Formats a value for `%s`: strings verbatim, lists and maps as literals.
 fn shown(value: &Value, depth: usize) -> Result<String, String> {
     if depth == 0 {
         return Err("value is nested too deeply".to_owned());

@@ -107,7 +107,7 @@ impl Timestamp {
         i64::from(self.nanos / 1_000_000)
     }
 
-    /// Adds nanoseconds. The offset stays.
+    /// Adds nanoseconds. The offset is unchanged.
     pub(crate) fn shift(self, nanos: i64) -> Result<Self, Invalid> {
         let total = self.as_nanosecond() + i128::from(nanos);
         let seconds = total.div_euclid(1_000_000_000);

@@ -16,7 +16,7 @@ const MAX_SIZE: usize = 100_000;
 /// The deepest nesting of one grammar rule, and of the tree.
 const MAX_DEPTH: usize = 250;
 
-/// The maximum number of syntax errors after which parsing stops.
+/// The number of syntax errors after which parsing stops.
 const MAX_SYNTAX_ERRORS: usize = 30;
 
 const PRIMARY: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \

@@ -1,9 +1,9 @@
 //! Kubernetes quantities: `1500m`, `2Gi`, `1e3`.
 //!
-//! A quantity has a number and a suffix format, in which sums are shown. Upstream stores numbers that
-//! fit as an integer times a power of ten and others as a decimal of any length. The difference is
-//! visible: only the former count as integers. Numbers below a billionth are rounded away from zero,
-//! and binary quantities end at the largest integer of 64 bits.
+//! A quantity has a number and a suffix format, in which sums are shown. Upstream stores numbers
+//! that fit as an integer times a power of ten and others as a decimal of any length. The
+//! difference is visible: only the former count as integers. Numbers below a billionth are rounded
+//! away from zero, and binary quantities are capped at the largest 64-bit integer.
 
 mod decimal;
 mod display;
@@ -106,8 +106,7 @@ impl Quantity {
         }
     }
 
-    /// Returns the value if it is an integer of 64 bits and not larger than what upstream keeps as
-    /// one: `1000m` and `1Ei` are not.
+    /// Returns the value as upstream's `AsInt64` does, which rejects `1000m` and `1Ei`.
     #[must_use]
     pub fn as_integer(&self) -> Option<i64> {
         match self.amount {

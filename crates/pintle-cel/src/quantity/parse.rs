@@ -83,7 +83,7 @@ fn interpret(suffix: &str) -> Option<(Suffixes, i32)> {
         "Ei" => return Some((Suffixes::Binary, 60)),
         other => {
             let power: i64 = other.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Upstream cuts large exponents to 32 bits.
+            // Upstream truncates large exponents to 32 bits.
             return Some((Suffixes::Exponent, power as i32));
         }
     };
@@ -144,7 +144,7 @@ fn as_decimal(parts: &Parts<'_>, mut suffixes: Suffixes, exponent: i32) -> Quant
     let value = if suffixes == Suffixes::Binary {
         let whole = Decimal::new(false, digits, -places).times(1 << exponent);
         let rounded = whole.rounded_up(NANO);
-        // Binary quantities end at the largest integer.
+        // Binary quantities are capped at the largest integer.
         let rounded = rounded.min(Decimal::of(i64::MAX, 0));
         if rounded < Decimal::of(1, 0) && !rounded.is_zero() {
             suffixes = Suffixes::Decimal;

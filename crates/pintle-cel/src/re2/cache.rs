@@ -101,7 +101,7 @@ impl Cache {
         self.total
     }
 
-    /// Drops the patterns that were not used for longest, until the rest fits.
+    /// Drops the least recently used patterns until the rest fits.
     fn shrink(&mut self, limit: usize) {
         let mut oldest: Vec<(u64, Arc<str>)> = self
             .known

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::class::Class;
 
-/// The height of the tree below which compiling it cannot exhaust a thread's stack.
+/// The maximum height of a tree, so that compiling it cannot exhaust a thread's stack.
 const MAX_HEIGHT: usize = 250;
 
 /// Go's limit, in which every capturing group counts too.

@@ -10,7 +10,7 @@ fn error(source: &str) -> String {
 }
 
 #[test]
-fn type_errors_have_the_place_and_a_caret() {
+fn type_errors_show_the_position_and_a_caret() {
     assert_eq!(
         error("x + s"),
         "ERROR: <input>:1:3: found no matching overload for '_+_' applied to '(int, string)'\n \

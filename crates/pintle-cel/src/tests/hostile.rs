@@ -87,7 +87,7 @@ fn expressions_that_grow_run_out_of_budget() {
 }
 
 #[test]
-fn cheap_calls_cannot_copy_large_values_without_end() {
+fn cheap_calls_cannot_copy_large_values_without_limit() {
     let text: Value = "a".repeat(1 << 20).as_str().into();
     let items = Value::list(vec![Value::Int(1); 30_000]);
     for source in [
@@ -160,7 +160,7 @@ fn types_cannot_grow_exponentially() {
 }
 
 #[test]
-fn shared_parts_are_not_written_out_without_end() {
+fn shared_parts_are_not_written_out_without_limit() {
     let text: Value = "a".repeat(1 << 20).as_str().into();
     let env = Env::new().variable("text", Type::String);
     let mut doubled = "[text]".to_owned();

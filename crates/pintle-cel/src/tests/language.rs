@@ -4,7 +4,7 @@ use super::{failure, holds};
 use crate::{Env, Type};
 
 #[test]
-fn operators_and_literals() {
+fn operators_and_literals_evaluate_as_specified() {
     for source in [
         "1 + 2 * 3 == 7",
         "-(-5) == 5 && - -5 == 5",
@@ -34,7 +34,7 @@ fn operators_and_literals() {
 }
 
 #[test]
-fn macros_and_two_variable_comprehensions() {
+fn macros_evaluate_with_one_and_two_variables() {
     for source in [
         "[1, 2].all(x, x > 0) && ![1, 2].all(x, x > 1)",
         "[1, 2].exists(x, x > 1) && [1, 2, 3].exists_one(x, x > 2)",
@@ -56,7 +56,7 @@ fn macros_and_two_variable_comprehensions() {
 }
 
 #[test]
-fn optional_values() {
+fn optional_values_evaluate_as_in_cel_go() {
     for source in [
         "{'a': 1}.?a.orValue(2) == 1 && {'a': 1}.?b.orValue(2) == 2",
         "{'a': {'b': 1}}.?a.b.orValue(0) == 1 && {'a': {'b': 1}}.?c.b.orValue(0) == 0",
@@ -81,7 +81,7 @@ fn optional_values() {
 }
 
 #[test]
-fn strings() {
+fn string_functions_evaluate_as_in_cel_go() {
     for source in [
         "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",
         "'hello'.indexOf('l') == 2 && 'hello'.indexOf('l', 3) == 3 && 'a'.indexOf('b') == -1",
@@ -117,7 +117,7 @@ fn strings() {
 }
 
 #[test]
-fn lists_and_sets() {
+fn list_and_set_functions_evaluate_as_in_cel_go() {
     for source in [
         "[1, 3, 2].max() == 3 && [1, 3, 2].min() == 1 && [1, 2].sum() == 3",
         "[1, 2].isSorted() && !['b', 'a'].isSorted() && [duration('1s')].sum() == duration('1s')",
@@ -135,7 +135,7 @@ fn lists_and_sets() {
 }
 
 #[test]
-fn times() {
+fn durations_and_timestamps_evaluate_as_in_cel_go() {
     for source in [
         "duration('1h30m') == duration('90m') && duration('1.5s').getMilliseconds() == 1500",
         "timestamp('2023-01-10T12:00:00Z') - duration('12h') == timestamp('2023-01-10T00:00:00Z')",
@@ -156,7 +156,7 @@ fn times() {
 }
 
 #[test]
-fn kubernetes_libraries() {
+fn library_functions_evaluate_as_in_kubernetes() {
     for source in [
         "url('https://user@example.com:80/a%20b?x=1&x=2#f').getHost() == 'example.com:80'",
         "url('https://[::1]:80/p').getHostname() == '::1' && url('/path').getHost() == ''",
@@ -212,7 +212,7 @@ fn time_zones_are_built_in() {
     assert_eq!(hours("../etc/passwd"), "time: invalid location name");
 }
 
-/// Quantities have any number of digits, and binary ones end at the largest integer.
+/// Quantities have any number of digits, and binary ones are capped at the largest integer.
 #[test]
 fn quantities_are_exact() {
     for source in [

@@ -211,7 +211,7 @@ impl Value {
     /// Returns the approximate size of the value when it is written out, in bytes. Stops counting
     /// beyond `most`.
     pub(crate) fn written_size(&self, most: usize) -> usize {
-        /// Counted for every value, so that a large size is not many small values.
+        /// The overhead of every value, so that many small values also add up to a large size.
         const EACH: usize = 16;
         fn json(value: &Json) -> usize {
             EACH + match value {
