@@ -77,7 +77,7 @@ pub(crate) fn controlled_keys<K: Kind<DynamicType: Default>>(
     lister: &Lister<K>,
     owner: &str,
 ) -> Vec<ObjectKey> {
-    // Without the index, the loops do not run.
+    // Every loop that calls this has added the index, so the lookup does not fail.
     let objects = lister.by_index(CONTROLLER, owner).unwrap_or_default();
     let mut keys: Vec<_> = objects.iter().map(|object| object.key().clone()).collect();
     keys.sort_unstable();

@@ -135,7 +135,7 @@ impl Builder {
         self
     }
 
-    /// Takes the time from an existing clock, such as that of a trial.
+    /// Uses an existing wall clock, such as that of a trial.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.time = Time::Of(clock);
         self
@@ -329,7 +329,7 @@ pub struct Cluster {
     loops: RunningLoops,
     scripted: Scripted,
     machines: Machines,
-    /// Answers requests for the logs of Pods.
+    /// Serves the logs of Pods.
     _logs: Option<PodLogsRegistration>,
     /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
@@ -387,7 +387,7 @@ impl Cluster {
     /// Selects Pods, to script their containers: crash, exit, never become ready.
     ///
     /// By default, containers run until their Pod is deleted; those of Jobs exit with code 0. An
-    /// annotation can say otherwise: see [`Behavior`](crate::Behavior).
+    /// annotation can override this: see [`Behavior`](crate::Behavior).
     ///
     /// # Examples
     ///
@@ -408,8 +408,8 @@ impl Cluster {
 
     /// Selects `PersistentVolumeClaim`s, to script when they are bound: late, or never.
     ///
-    /// By default a claim is bound as soon as there is a volume for it, and the class `standard` creates
-    /// one. An annotation can say otherwise: see [`ClaimBehavior`](crate::ClaimBehavior).
+    /// By default a claim is bound as soon as there is a volume for it, and the class `standard`
+    /// creates one. An annotation can override this: see [`ClaimBehavior`](crate::ClaimBehavior).
     ///
     /// # Examples
     ///
@@ -517,8 +517,8 @@ impl Cluster {
         self.server.serve_with(address, options).await
     }
 
-    /// Stops the loops, letting each finish its current work. The server and its
-    /// data live on while clients of it exist.
+    /// Stops the loops, letting each finish its current work. The server and its data live on while
+    /// handles to it or clients of it exist.
     ///
     /// # Cancel safety
     ///

@@ -38,8 +38,8 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Erro
                     .await
                 {
                     Ok(list) => lists.push((group.name.clone(), version.version, list)),
-                    // An unknown version is answered in plain text, without the reason that
-                    // `Status::is_not_found` looks for.
+                    // The response for an unknown version is plain text, without the reason that
+                    // `Status::is_not_found` checks.
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(error),
                 }

@@ -24,7 +24,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Records the size before the first proposal, which must not be undercut immediately.
+    /// Records the size before the first proposal, so that a lower proposal does not apply
+    /// immediately.
     pub(super) fn start(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));

@@ -160,9 +160,9 @@ impl Load {
         self
     }
 
-    /// Sets how much of a resource, or of another metric, each selected Pod uses, now and of Pods
-    /// created later. It takes precedence over the annotation `pintle.dev/usage` of a Pod and over
-    /// earlier loads.
+    /// Sets how much of a resource or other metric each selected Pod uses, including Pods created
+    /// later. It takes precedence over the annotation `pintle.dev/usage` of a Pod and over earlier
+    /// loads.
     ///
     /// # Errors
     ///

@@ -219,7 +219,7 @@ async fn report(
     Ok(())
 }
 
-/// Returns the names of all autoscalers of these Pods, if there are others than this one.
+/// Returns the names of all autoscalers of these Pods, if there are any besides this one.
 fn rivals(own: &ObjectKey, pods: &[Arc<Pod>], memory: &Memory) -> Vec<String> {
     let selectors = memory.selectors.lock();
     let rivals: Vec<String> = selectors

@@ -362,7 +362,7 @@ fn resource(
     Ok((proposal, text, status))
 }
 
-/// Evaluates a metric that is not about single Pods.
+/// Evaluates a metric that is not about individual Pods.
 fn shared(
     world: &World<'_>,
     fleet: &Fleet<'_>,

@@ -33,8 +33,8 @@ const SHORT: i64 = 8 * 3600;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     None,
-    /// Approve it, with this message, if the requester may create this subresource; the first that
-    /// is allowed counts.
+    /// Approve it, with this message, if the requester may create this subresource; the first
+    /// allowed one applies.
     Review(Vec<(&'static str, &'static str)>),
     /// Issue a certificate that is valid for this time.
     Sign(Range<Timestamp>),
@@ -204,7 +204,7 @@ fn kubelet_serving_problem(parsed: &SigningRequest, usages: &[&str]) -> Option<S
 
 /// Returns how long a request is kept; it is deleted at zero.
 ///
-/// kube-controller-manager looks every hour, so there a request may live an hour longer.
+/// kube-controller-manager checks every hour, so a request may live up to an hour longer there.
 pub(super) fn expires_in(request: &CertificateSigningRequest, now: Timestamp) -> Duration {
     let at = |time: Option<&Time>| time.map(|Time(at)| *at);
     let created = at(request.metadata.creation_timestamp.as_ref()).unwrap_or(now);

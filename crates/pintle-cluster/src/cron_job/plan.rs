@@ -1,4 +1,4 @@
-//! Decides which Jobs a CronJob starts and deletes, and when to look again.
+//! Decides which Jobs a CronJob starts and deletes, and when to reconcile again.
 //!
 //! Pure functions of the observed state and the time.
 
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     /// Finished Jobs beyond the history limits.
     pub(super) delete: Vec<Arc<Job>>,
     pub(super) start: Option<Start>,
-    /// When to look again after the Job has started.
+    /// When to reconcile again after the Job has started.
     pub(super) requeue_after: Option<Duration>,
 }
 
@@ -119,7 +119,7 @@ fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
             usize::try_from(limit).unwrap_or_default()
         });
         ended.truncate(ended.len().saturating_sub(limit));
-        // Jobs that are being deleted are gone soon.
+        // Jobs that are being deleted need no second delete.
         ended.retain(|job| !meta::is_being_deleted(&job.metadata));
         ended
     };

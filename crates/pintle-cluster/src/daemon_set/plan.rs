@@ -172,7 +172,7 @@ impl<'a> State<'a> {
             });
         }
         if !may_surge(set) {
-            // The oldest Pod stays.
+            // Retain the oldest Pod.
             plan.delete.extend(running.into_iter().skip(1).cloned());
             return;
         }

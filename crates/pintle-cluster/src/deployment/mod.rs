@@ -95,8 +95,8 @@ async fn reconcile(
     let selector = selector(&deployment);
     let claimed = api::claim::<_, ReplicaSet>(&cx, &*deployment, &selector, |_| true).await?;
     if !claimed.adopted.is_empty() {
-        // It may have the current template, so no other set is created. It is counted once the cache
-        // shows it, with a current resourceVersion.
+        // An adopted set may have the current template, so do not create another one. Plan again
+        // once the cache shows it with its new resourceVersion.
         return Ok(Action::await_change());
     }
     let sets = claimed.controlled;

@@ -192,7 +192,7 @@ fn concurrency_policy_applies_to_active_jobs() {
 
 /// Proves cronjob/jobs.
 #[test]
-fn finished_jobs_are_forgotten_and_the_oldest_deleted() {
+fn finished_jobs_leave_the_status_and_the_oldest_are_deleted() {
     let status = json!({
         "active": active(&["c", "gone"]), "lastScheduleTime": at(300).to_string(),
     });

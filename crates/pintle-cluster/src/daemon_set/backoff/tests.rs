@@ -29,6 +29,6 @@ fn delay_doubles_up_to_a_limit_and_expires() {
     assert_eq!(
         seconds(&backoff, 3 + 1800),
         1,
-        "it was fine for half an hour"
+        "no failure for half an hour resets the delay"
     );
 }

@@ -44,8 +44,8 @@ fn set_replicas(deployment: &mut Deployment, replicas: i32) {
     *deployment.metadata.generation.as_mut().unwrap() += 1;
 }
 
-/// The part of a cluster that a Deployment sees. Every component acts only when a test says so, so
-/// any order of events can be played.
+/// The part of a cluster that a Deployment sees. Each component acts only when a test calls it, so
+/// a test can play any order of events.
 struct World {
     deployment: Deployment,
     sets: BTreeMap<String, ReplicaSet>,
