@@ -113,7 +113,7 @@ pub(crate) struct Api {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// All roles and bindings.
     pub(crate) rbac: Arc<Rbac>,
-    /// How users impersonated others last.
+    /// The impersonation mode that each user last used.
     pub(crate) impersonated: LastModes,
     /// Admission webhooks, converters, and how they are called.
     pub(crate) webhooks: Arc<Webhooks>,
@@ -173,7 +173,7 @@ pub(crate) struct Call {
 pub(crate) type Answer = Result<Response<Body>, ApiError>;
 
 impl Api {
-    /// Answers one request.
+    /// Handles one request.
     ///
     /// # Cancel safety
     ///
@@ -255,7 +255,7 @@ impl Api {
         Ok(answer)
     }
 
-    /// Answers a request, or fails with 504 at its deadline, so that slow webhooks cannot hold a
+    /// Handles a request, or fails with 504 at its deadline, so that slow webhooks cannot hold a
     /// request forever.
     async fn call_in_time(self: &Arc<Self>, call: Call) -> Answer {
         let limit = call.time_limit()?;

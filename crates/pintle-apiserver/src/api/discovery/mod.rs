@@ -21,7 +21,7 @@ use crate::{
     server::KUBERNETES,
 };
 
-/// Answers a path that names no resource.
+/// Handles requests for paths that name no resource.
 pub(crate) fn answer(
     route: &Route,
     catalog: &Catalog,
@@ -31,7 +31,7 @@ pub(crate) fn answer(
     match route {
         Route::Root => response::json(200, &root(catalog)),
         Route::Health => response::text(200, "ok"),
-        // Always indented, as upstream does.
+        // Always indented, as in upstream.
         Route::Version => response::indented(response::document(200, &version())),
         Route::CoreVersions => match aggregated_form(parts) {
             Some(form) => aggregated(parts, form, catalog, str::is_empty),
@@ -149,8 +149,8 @@ fn group(group: &Group, whole: bool) -> ApiGroup {
     }
 }
 
-/// Returns the groups in the order of `APIGroupList`. Upstream breaks ties by the name of the `APIService`,
-/// `VERSION.GROUP`, where aggregated discovery compares group names.
+/// Returns the groups in the order of `APIGroupList`. Upstream breaks ties by the name of the
+/// `APIService`, `VERSION.GROUP`, where aggregated discovery compares group names.
 fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     let first = |group: &&Group| {
         let services = group.versions.iter();

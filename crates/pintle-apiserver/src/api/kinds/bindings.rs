@@ -46,7 +46,7 @@ impl Kind for Bindings {
 }
 
 impl Api {
-    /// Answers POST of a binding.
+    /// Handles POST of a binding.
     pub(crate) async fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);

@@ -1,9 +1,9 @@
 //! Warnings for objects that are stored but have no effect.
 //!
-//! A client that creates a `StatefulSet` expects Pods. [`IDLE`] lists the kinds that this server only
-//! stores; writing one adds a `Warning` header to the response. A controller that
-//! implements such a kind [registers](crate::ApiServer::register_controller) and suppresses the
-//! warning while it runs. Once the server enforces a kind, remove its line.
+//! A client that creates a `StatefulSet` expects Pods. [`IDLE`] lists the kinds that this server
+//! only stores; writing one adds a `Warning` header to the response. A controller that implements
+//! such a kind [registers](crate::ApiServer::register_controller) and suppresses the warning while
+//! it runs. Once the server enforces a kind, remove its line.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! Behaviour specific to single kinds.
 //!
-//! Verbs are generic over kinds: they never ask which kind they work on. Where a built-in kind
+//! Verbs are generic over kinds: they never check which kind they work on. Where a built-in kind
 //! needs special code, its module implements the hooks of [`Kind`] it needs, and [`find`] lists it.
 //! The registry looks the hooks up once, when it registers the resource, so a request compares no
 //! names.
@@ -84,7 +84,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
 
     // Reads.
 
-    /// Answers GET and LIST of a kind whose objects are computed instead of stored.
+    /// Handles GET and LIST of a kind whose objects are computed instead of stored.
     fn read(&self, api: &Api, call: &Call) -> Option<Answer> {
         let _ = (api, call);
         None
@@ -97,13 +97,13 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
 
     // Creates.
 
-    /// Answers POST of a kind that is never stored.
+    /// Handles POST of a kind that is never stored.
     fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
         let _ = api;
         Box::pin(ready(Err(call.not_stored())))
     }
 
-    /// Returns true for access reviews, which must not say whether a namespace exists.
+    /// Returns true for access reviews, which must not reveal whether a namespace exists.
     fn is_review(&self) -> bool {
         false
     }
@@ -178,7 +178,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the group that validation errors name, if it is not the one of the request.
+    /// Returns the group that validation errors name, if it differs from the request's.
     fn error_group(&self) -> Option<&'static str> {
         None
     }

@@ -62,7 +62,7 @@ fn has_generation(group: &str, plural: &str) -> bool {
     }
 }
 
-/// Returns true for kinds whose deletion answers with the object instead of a Status.
+/// Returns true for kinds whose deletion returns the object instead of a Status.
 pub(crate) fn returns_deleted(group: &str, plural: &str) -> bool {
     match group {
         "" => matches!(

@@ -54,7 +54,7 @@ pub(crate) struct Found {
 }
 
 impl Api {
-    /// Answers GET of a collection.
+    /// Handles GET of a collection.
     pub(crate) async fn list(&self, call: &Call) -> Answer {
         if call.query.optional_flag("sendInitialEvents").is_some() {
             return Err(invalid_options(vec![FieldError::forbidden(
@@ -171,7 +171,7 @@ impl Api {
         result.map_err(|lost| match lost {
             Lost::NotServed => ApiError::unknown_resource(),
             Lost::Future { .. } => {
-                ApiError::bad_request("continue key is not valid: a version of the future")
+                ApiError::bad_request("continue key is not valid: its version is in the future")
             }
             Lost::Compacted { .. } => {
                 ApiError::expired(EXPIRED_PAGE).resume(token(-1, &page.start, prefix))

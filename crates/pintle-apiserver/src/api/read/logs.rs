@@ -138,7 +138,7 @@ impl Api {
         }
         let mut bytes = text.into_bytes();
         bytes.truncate(options.limit.unwrap_or(usize::MAX));
-        // Half a character at the limit is lost.
+        // A character that the limit cuts in half becomes U+FFFD.
         Ok(response::plain_text(
             String::from_utf8_lossy(&bytes).into_owned(),
         ))

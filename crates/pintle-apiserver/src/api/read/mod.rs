@@ -14,7 +14,7 @@ use crate::api::{Answer, Api, ApiError, Call, response};
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 impl Api {
-    /// Answers GET of one object.
+    /// Handles GET of one object.
     pub(crate) async fn get(&self, call: &Call) -> Answer {
         let collection = call.collection()?;
         if let Some(version) = parse_version(call.query.get("resourceVersion"))

@@ -41,7 +41,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 const CHUNK: usize = 64 * 1024;
 
 impl Api {
-    /// Answers a watch.
+    /// Handles a watch.
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> Answer {
         let collection = call.collection()?;
         let selector = Selector::read(&call.target, &call.query)?;

@@ -1,9 +1,9 @@
-//! Watches over WebSocket (RFC 6455), for clients that ask with `Upgrade: websocket`.
+//! Watches over WebSocket (RFC 6455), for clients that request it with `Upgrade: websocket`.
 //!
-//! The server answers 101 and sends each event as one text message, whatever subprotocol is offered,
-//! as kube-apiserver does. Clients only send control frames: the server answers pings, a close ends
-//! the watch, and data is discarded. The watch and its cursor are released as soon as either side
-//! closes.
+//! The server responds with 101 and sends each event as one text message, regardless of the
+//! subprotocol offered, as kube-apiserver does. Clients only send control frames: the server
+//! answers pings, a close ends the watch, and data is discarded. The watch and its cursor are
+//! released as soon as either side closes.
 
 use std::io;
 
@@ -62,7 +62,7 @@ pub(crate) fn is_requested(method: &Method, headers: &HeaderMap) -> bool {
     method == Method::GET && has(header::UPGRADE, "websocket") && has(header::CONNECTION, "upgrade")
 }
 
-/// Answers 101 and sends the events of a watch over the connection.
+/// Responds with 101 and sends the events of a watch over the connection.
 pub(crate) fn answer(
     headers: &HeaderMap,
     upgrade: Option<Upgrade>,

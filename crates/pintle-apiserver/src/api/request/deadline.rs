@@ -19,8 +19,7 @@ const ANY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) struct TimeLimit {
     pub(in crate::api) after: Duration,
-    /// The limit is that of a write, which upstream reports with other words than that of any
-    /// request.
+    /// Whether the limit is that of a write, which upstream reports in different words.
     pub(in crate::api) of_write: bool,
 }
 
@@ -65,7 +64,7 @@ impl Call {
         }))
     }
 
-    /// Returns when the request has to be answered, if it starts now.
+    /// Returns the deadline of a request that starts now.
     pub(in crate::api) fn deadline(&self) -> Result<Option<Instant>, ApiError> {
         let limit = self.time_limit()?;
         Ok(limit.and_then(|limit| Instant::now().checked_add(limit.after)))

@@ -23,8 +23,8 @@ pub(crate) enum Source<'a> {
     },
     /// Anything else, with the faults found so far, which are reported first.
     Other { faults: &'a [String] },
-    /// The result of an apply. As upstream, it is not decoded again, so nulls are refused instead of
-    /// dropped.
+    /// The result of an apply. As in upstream, it is not decoded again, so nulls are refused
+    /// instead of dropped.
     Applied,
     /// The result of a strategic merge, with the faults of the patch. Type errors are worded as
     /// upstream's conversion from an unstructured map words them.
@@ -44,8 +44,8 @@ impl Source<'_> {
     }
 }
 
-/// Decodes an object by its schema: drops unknown fields, reports them as `fieldValidation` asks, and
-/// fills in defaults.
+/// Decodes an object by its schema: drops unknown fields, reports them as `fieldValidation`
+/// requests, and fills in defaults.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,

@@ -34,7 +34,7 @@ pub(crate) struct WriteOptions {
     pub(crate) audit: Record,
     /// What the client sent, for admission.
     pub(crate) sent: Sent,
-    /// When the request has to be answered.
+    /// The deadline of the request.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -98,8 +98,8 @@ pub(crate) struct Warnings(Arc<Mutex<Collected>>);
 
 /// The warnings so far, without duplicates.
 ///
-/// If they exceed [`MAX_TOTAL`], all are truncated to [`MAX_TRUNCATED`]. Once truncated warnings fill
-/// that room as well, or there are [`MAX_WARNINGS`], further ones are dropped.
+/// If they exceed [`MAX_TOTAL`], all are truncated to [`MAX_TRUNCATED`]. Once truncated warnings
+/// reach that limit as well, or there are [`MAX_WARNINGS`], further ones are dropped.
 #[derive(Debug, Default)]
 struct Collected {
     texts: Vec<String>,

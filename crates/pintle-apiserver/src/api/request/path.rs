@@ -6,7 +6,7 @@
 
 use super::query::decode;
 
-/// Undoes the percent-encoding of a path.
+/// Percent-decodes a path.
 pub(crate) fn decoded(path: &str) -> String {
     decode(path, false)
 }

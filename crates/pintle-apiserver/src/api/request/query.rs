@@ -65,7 +65,7 @@ impl Query {
     }
 }
 
-/// Undoes percent-encoding. Invalid escapes stay as they are.
+/// Percent-decodes a text. Invalid escapes are left unchanged.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -151,8 +151,8 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// Returns the response for a request that took longer than any may, or than its client wants to
-/// wait. As in kube-apiserver it is text, so that no client reads it as an object.
+/// Returns the response for a request that exceeded the server's limit or its client's timeout. As
+/// in kube-apiserver, it is plain text, so that no client parses it as an object.
 pub(crate) fn timed_out() -> Response<Body> {
     let status = json!({"metadata": {}, "status": "Failure", "reason": "Timeout", "details": {},
         "message": "Timeout: request did not complete within the allotted timeout", "code": 504});

@@ -60,7 +60,7 @@ impl View {
         }
     }
 
-    /// Appends one item of a list. Items of built-in kinds do not state their type.
+    /// Appends one item of a list. Items of built-in kinds omit their type.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, object: &Object) {
         if self.is_plain() && self.resource.is_complete(&object.content) {
             let prefix = if self.resource.custom.is_some() {

@@ -19,7 +19,7 @@ pub(crate) use self::v2::Document as Version2;
 use crate::api::{Body, request::query::Query, response};
 use crate::{registry::Catalog, schema::builtin::KUBERNETES_VERSION, server::KUBERNETES};
 
-/// Answers `/openapi/v3` and everything below it.
+/// Handles `/openapi/v3` and everything below it.
 pub(crate) fn answer(
     rest: &str,
     catalog: &Catalog,

@@ -14,7 +14,7 @@ use crate::{
 const METADATA: [(&str, &str); 15] = [
     (
         "annotations",
-        "Annotations are values by name for tools. They cannot be queried.",
+        "Annotations are key-value pairs for tools. They cannot be queried.",
     ),
     (
         "creationTimestamp",
@@ -26,7 +26,7 @@ const METADATA: [(&str, &str); 15] = [
     ),
     (
         "deletionTimestamp",
-        "When the object will be deleted, once its deletion was requested.",
+        "When the object will be deleted, if its deletion has been requested.",
     ),
     (
         "finalizers",
@@ -38,11 +38,11 @@ const METADATA: [(&str, &str); 15] = [
     ),
     (
         "generation",
-        "Number of the desired state, set by the server. It grows with every change.",
+        "Sequence number of the desired state, set by the server. It grows with every change.",
     ),
     (
         "labels",
-        "Labels are values by name that organize objects and that selectors match.",
+        "Labels are key-value pairs that organize objects. Selectors match them.",
     ),
     (
         "managedFields",

@@ -37,7 +37,7 @@ struct Written {
 }
 
 impl Document {
-    /// Answers `/openapi/v2`.
+    /// Handles `/openapi/v2`.
     pub(crate) fn answer(&self, catalog: &Arc<Catalog>, parts: &Parts) -> Response<Body> {
         let Some(form) = form(parts) else {
             let mut refusal = response::text(406, "");

@@ -51,7 +51,7 @@ enum Verdict {
 }
 
 impl Api {
-    /// Answers POST of an eviction: deletes the Pod if its disruption budget allows it.
+    /// Handles POST of an eviction: deletes the Pod if its disruption budget allows it.
     pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut eviction = unstored_object(call.decoded(("policy", "v1", "Eviction"))?);
@@ -116,7 +116,7 @@ impl Api {
                 Ok(pod)
             };
             let options = WriteOptions::default();
-            // Admission has seen the eviction and sees nothing of how it is carried out.
+            // Admission has already seen the eviction, so this write skips it.
             let write = Attributes {
                 user: None,
                 ..call.update_of(Part::Status, &options, Managers::Keep)

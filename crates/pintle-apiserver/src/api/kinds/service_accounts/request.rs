@@ -41,7 +41,7 @@ struct Bound {
 }
 
 impl Api {
-    /// Answers POST of a token request.
+    /// Handles POST of a token request.
     pub(crate) async fn create_token(&self, call: &Call) -> Answer {
         let form = negotiate::plain(&call.headers)?;
         let options = call.write_options("CreateOptions")?;

@@ -1,8 +1,8 @@
 //! `CertificateSigningRequests`: the server records the requester, and the spec never changes.
 //!
-//! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client or webhook can write
-//! them. An
-//! approval changes only conditions; a signer's status update can neither approve nor deny.
+//! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client or webhook can
+//! write them. An approval changes only conditions; a signer's status update can neither approve
+//! nor deny.
 
 mod validate;
 

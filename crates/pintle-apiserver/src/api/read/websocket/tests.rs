@@ -64,7 +64,7 @@ async fn data_frames_are_skipped() {
 }
 
 #[tokio::test]
-async fn invalid_handshakes_are_refused() {
+async fn invalid_frames_are_rejected() {
     for bad in [
         // Not masked, a reserved bit, an unknown opcode, a control frame that is fragmented or too
         // long.
@@ -145,7 +145,7 @@ async fn stalled_client_does_not_block_shutdown() {
 
 proptest! {
     #[test]
-    fn no_bytes_of_a_client_break_the_reader(bytes: Vec<u8>, cut in 1_usize..16) {
+    fn reader_survives_arbitrary_bytes(bytes: Vec<u8>, cut in 1_usize..16) {
         let mut frames = Frames::new(&[][..]);
         for part in bytes.chunks(cut) {
             frames.buffer.extend_from_slice(part);

@@ -76,7 +76,7 @@ fn published_key_verifies_signatures() {
 
 proptest! {
     #[test]
-    fn no_change_of_a_token_is_overlooked(at: prop::sample::Index, byte in any::<u8>()) {
+    fn changed_token_is_rejected(at: prop::sample::Index, byte in any::<u8>()) {
         let key = Key::generate().unwrap();
         let token = key.sign(&claims()).unwrap();
         let mut bytes = token.clone().into_bytes();

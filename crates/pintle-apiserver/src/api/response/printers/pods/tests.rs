@@ -66,7 +66,7 @@ fn initializing_pod_row_shows_its_progress() {
 }
 
 #[test]
-fn waiting_and_terminating_pod_rows_say_so() {
+fn gated_and_terminating_pod_rows_show_their_state() {
     let gated = json!([{"type": "PodScheduled", "status": "False",
             "reason": "SchedulingGated"}]);
     let status = json!({"phase": "Pending", "conditions": gated});
