@@ -2,8 +2,8 @@
 //!
 //! Every write is mutated and validated: a create or an update on its way to the store, a delete
 //! before it marks the object, and a subresource that stores nothing, such as `binding`, before it
-//! acts. What is stored also passes the reserve phase, last. Writes of the server itself have no user and are not admitted; they are validated, because everything
-//! that is stored must be valid.
+//! acts. What is stored also passes the reserve phase, last. Writes of the server itself have no
+//! user and are not admitted; they are validated, because everything that is stored must be valid.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::{
 impl Api {
     /// Runs the admit phase on the new state of an object.
     ///
-    /// A create passes here before its name is generated.
+    /// For a create, this runs before the name is generated.
     pub(super) async fn mutate(
         &self,
         write: &Attributes<'_>,

@@ -23,7 +23,7 @@ use crate::{
 const APPLY: &str = "application/apply-patch+yaml";
 
 impl Api {
-    /// Answers an apply, which creates the object if it does not exist.
+    /// Handles an apply, which creates the object if it does not exist.
     pub(super) async fn apply(&self, call: &Call, sub: &str, options: &WriteOptions) -> Answer {
         let resource = &call.target.resource;
         let config = configuration(call, options)?;
@@ -117,7 +117,7 @@ pub(super) fn configuration(call: &Call, options: &WriteOptions) -> Result<Value
     Ok(config)
 }
 
-/// Reports a duplicate key of a configuration as `fieldValidation` asks.
+/// Reports a duplicate key of a configuration as `fieldValidation` requests.
 fn report_duplicate(duplicate: String, options: &WriteOptions) -> Result<(), ApiError> {
     match options.field_validation {
         FieldValidation::Ignore => {}

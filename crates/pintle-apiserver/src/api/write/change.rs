@@ -119,7 +119,7 @@ impl Api {
             match self.commit(resource, collection, &key, expect, change) {
                 Ok(object) if finished => {
                     self.after_delete(resource, &object);
-                    // Upstream answers with the last readable state, at its own resourceVersion.
+                    // Upstream returns the last readable state, at its own resourceVersion.
                     let content = Arc::clone(&object.content);
                     return Ok(Written::Unstored(content, Some(current.revision)));
                 }

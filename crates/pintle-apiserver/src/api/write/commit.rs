@@ -86,8 +86,8 @@ impl Api {
     }
 }
 
-/// Returns about the size of the value that kube-apiserver would send to etcd. It stores built-in
-/// kinds as protobuf, which is smaller than the JSON counted here.
+/// Estimates the size of the value that kube-apiserver would send to etcd. It stores built-in kinds
+/// as protobuf, which is smaller than the JSON counted here.
 fn stored_size(resource: &Resource, content: &Content) -> usize {
     const METADATA: usize = "\"metadata\":{".len();
     resource.prefix.len() + METADATA + content.len()

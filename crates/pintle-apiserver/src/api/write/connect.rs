@@ -1,7 +1,7 @@
 //! Connects: `exec`, `attach`, `portforward` and `proxy`.
 //!
-//! No kubelet runs here, so there is nothing to connect to. A connect still passes admission,
-//! so that a test of a policy for `pods/exec` sees the refusal.
+//! No kubelet runs here, so there is nothing to connect to. A connect still passes through
+//! admission, so that a test of a policy for `pods/exec` sees the refusal.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -15,11 +15,12 @@ use crate::{
 };
 
 /// The subresources that need permission to `create` with every method: a WebSocket is opened with
-/// GET, and may do no more than what needed POST before there were `WebSockets`.
+/// GET, and needs the same permission as the older requests with POST.
 const CREATES: [&str; 3] = ["attach", "exec", "portforward"];
 
 impl Api {
-    /// Answers a connect: the refusal of admission or authorization, 404 without the object, or 501.
+    /// Handles a connect: returns the refusal of admission or authorization, 404 if the object does
+    /// not exist, or 501.
     pub(crate) async fn connect(&self, call: &Call, sub: &str) -> Answer {
         let resource = &call.target.resource;
         if call.query.all("dryRun").next().is_some() {

@@ -24,7 +24,7 @@ const NAME_TRIES: usize = 8;
 const MAX_PREFIX: usize = 58;
 
 impl Api {
-    /// Answers POST of a collection.
+    /// Handles POST of a collection.
     pub(crate) async fn create(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let mut object = call.object(&options)?;

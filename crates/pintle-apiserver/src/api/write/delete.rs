@@ -44,7 +44,7 @@ pub(crate) enum Deleted {
 }
 
 impl Api {
-    /// Answers DELETE of an object.
+    /// Handles DELETE of an object.
     pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
         let resource = &call.target.resource;
@@ -66,7 +66,7 @@ impl Api {
         )
     }
 
-    /// Answers DELETE of a collection.
+    /// Handles DELETE of a collection.
     pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
         let found = self.find(call).await?;

@@ -36,7 +36,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) admitted: bool,
     /// The options as they were sent.
     pub(super) sent: Arc<Value>,
-    /// When the request has to be answered.
+    /// The deadline of the request.
     pub(super) deadline: Option<Instant>,
 }
 

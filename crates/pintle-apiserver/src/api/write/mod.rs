@@ -19,7 +19,7 @@
 //!
 //! [`change`] runs these steps for everything but creates and deletes, and repeats them after a
 //! conflict. [`Attributes`] describes the write on its way. What differs between kinds is in
-//! [`kinds`](super::kinds): the steps call its hooks and never ask which kind they work on.
+//! [`kinds`](super::kinds): the steps call its hooks and never check which kind they work on.
 //!
 //! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
 //! delete computes its state in `prepare`; both phases of admission run before, on the stored object.

@@ -26,7 +26,7 @@ pub(crate) enum Patch {
 }
 
 impl Api {
-    /// Answers PATCH of an object or one of its subresources.
+    /// Handles PATCH of an object or one of its subresources.
     pub(crate) async fn patch(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("PatchOptions")?;
         if applies(call) {

@@ -31,8 +31,8 @@ impl Api {
             Generation::None | Generation::CountedLater => {}
         }
         match (&resource.custom, resource.stored_ty) {
-            // Objects are given defaults when they are decoded, from a request or from the store. What
-            // is removed or restored here stays as it is.
+            // Objects are given defaults when they are decoded, from a request or from the store.
+            // What is removed or restored here is not defaulted again.
             (Some(_), _) => {}
             (None, Some(ty)) => prepare_builtin(resource, object, ty, &now),
             (None, None) => resource.hooks.prepare_create(object, &now),
@@ -127,7 +127,7 @@ pub(super) fn dedupe_owners(object: &mut Tree, warnings: &Warnings, when: &str) 
     }
 }
 
-/// Says that owner references were repeated after mutating admission.
+/// The `when` of owner references that are repeated after mutating admission.
 pub(super) const AFTER_ADMISSION: &str = " after mutating admission happens";
 
 fn restore(object: &mut Tree, stored: &Tree, field: &str) {

@@ -1,4 +1,4 @@
-//! The scale subresource: the replica counts of any kind that has them, as one kind.
+//! The scale subresource: reads and writes the replica counts of any kind as a `Scale`.
 
 use http::Response;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl Paths {
 }
 
 impl Api {
-    /// Answers GET of a scale.
+    /// Handles GET of a scale.
     pub(crate) async fn get_scale(&self, call: &Call) -> Answer {
         let object = self
             .store
@@ -77,7 +77,7 @@ impl Api {
         Ok(self.scale_answer(call, &scale))
     }
 
-    /// Answers PUT and PATCH of a scale.
+    /// Handles PUT and PATCH of a scale.
     pub(crate) async fn change_scale(&self, call: &Call, patch: Option<&Patch>) -> Answer {
         let options = call.write_options(if patch.is_some() {
             "PatchOptions"
@@ -105,7 +105,7 @@ impl Api {
         self.scaled(call, &written).await
     }
 
-    /// Answers a server-side apply of a scale.
+    /// Handles a server-side apply of a scale.
     pub(crate) async fn apply_scale(&self, call: &Call) -> Answer {
         let options = call.write_options("PatchOptions")?;
         let config = configuration(call, &options)?;

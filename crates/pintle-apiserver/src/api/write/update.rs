@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Api {
-    /// Answers PUT of an object or one of its subresources.
+    /// Handles PUT of an object or one of its subresources.
     pub(crate) async fn update(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("UpdateOptions")?;
         let resource = &call.target.resource;

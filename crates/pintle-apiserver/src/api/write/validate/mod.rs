@@ -55,8 +55,8 @@ pub(super) async fn object(
     Err(ApiError::invalid(group, &resource.kind, name, errors))
 }
 
-/// Applies the rules of a built-in kind. Compiling what a large object contains may take long, so it
-/// happens on a thread of its own, where it does not delay other requests.
+/// Applies the rules of a built-in kind. Compiling what a large object contains may take long, so
+/// it happens on a separate thread, where it does not delay other requests.
 async fn own_rules(
     resource: &Arc<Resource>,
     part: Part,
@@ -118,8 +118,8 @@ fn is_large(object: &Value) -> bool {
     false
 }
 
-/// Validates a custom resource. Rules over many values may take long, so they run on a thread of
-/// their own, where they do not delay other requests.
+/// Validates a custom resource. Rules over many values may take long, so they run on a separate
+/// thread, where they do not delay other requests.
 async fn custom_object(
     schema: &Arc<LazySchema>,
     part: Part,

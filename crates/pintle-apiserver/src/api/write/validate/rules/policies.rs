@@ -18,7 +18,8 @@ const MAX_ANNOTATIONS: usize = 20;
 /// The longest expression of an audit annotation, in bytes.
 const MAX_ANNOTATION: usize = 5 * 1024;
 
-/// Validates a policy. An update whose match conditions stay as they are is not checked for them.
+/// Validates a policy. An update that leaves the match conditions unchanged does not revalidate
+/// them.
 pub(super) fn policy(object: &Value, old: Option<&Value>, mutating: bool, errors: &mut Errors) {
     let spec = &object["spec"];
     one_of(spec, "failurePolicy", &["Fail", "Ignore"], &SPEC, errors);

@@ -104,7 +104,7 @@ fn subject(subject: &Value, namespaced: bool, at: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Reports a value that is not one of those supported, an empty one included.
+/// Reports a value that is not supported, including an empty one.
 fn supported(value: &Value, name: &str, known: &[&str], at: &Path<'_>, errors: &mut Errors) {
     let found = text(value, name);
     if !known.contains(&found) {
