@@ -1,15 +1,17 @@
 //! Escalation: no user may grant permissions it does not have.
 //!
-//! A user may write a role if it holds every permission in it, or may `escalate` roles; and a binding if
-//! it holds every permission of the role, or may `bind` that role. Members of `system:masters` may do
-//! both. Checked after mutating admission and before validation, as upstream does.
+//! A user may write a role if it holds every permission in it, or may `escalate` roles; and a
+//! binding if it holds every permission of the role, or may `bind` that role. Members of
+//! `system:masters` may do both. Checked after mutating admission and before validation, as in
+//! upstream.
 //!
 //! # Limits
 //!
-//! Every permission of a role is compared with every rule of the user, which can be many: a rule with lists
-//! of groups, resources, names and verbs grants all of their combinations. A role with more than
-//! [`MAX_PARTS`] of them, or one that takes more than [`MAX_EFFORT`] comparisons, is refused. Rules
-//! that a single rule of the user covers are compared as a whole, so they rarely reach the limits.
+//! Every permission of a role is compared with every rule of the user, which can be many: a rule
+//! with lists of groups, resources, names and verbs grants all of their combinations. A role with
+//! more than [`MAX_PARTS`] of them, or one that takes more than [`MAX_EFFORT`] comparisons, is
+//! refused. Rules that a single rule of the user covers are compared as a whole, so they rarely
+//! reach the limits.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +28,8 @@ use crate::{
     meta::Tree,
 };
 
-/// The maximum number of permissions of one role that are compared with those of its writer, one by one.
+/// The maximum number of permissions of one role that are compared one by one with those of its
+/// writer.
 const MAX_PARTS: usize = 200_000;
 
 /// The maximum number of comparisons for one role.

@@ -7,9 +7,9 @@
 //! - Since 1.36, constrained impersonation: `impersonate:MODE` on the user, and
 //!   `impersonate-on:MODE:VERB` on the target of the request.
 //!
-//! The constrained modes are tried first, but before them the one in which the user was successful
-//! last. A refused request gets the first error, and a node has its group only in constrained modes, so
-//! both depend on what the user did before, as in kube-apiserver.
+//! The mode that last succeeded for the user is tried first, then the constrained modes, then the
+//! verb. A refused request gets the first error, and a node has its group only in constrained
+//! modes, so both depend on what the user did before, as in kube-apiserver.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::{
 /// The prefix of all impersonation headers.
 const PREFIX: &str = "impersonate-";
 const EXTRA: &str = "impersonate-extra-";
-/// The group of resources that stand for attributes of a user.
+/// The API group of resources that represent attributes of a user.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The extra field that names the node of a service account's Pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
@@ -58,7 +58,7 @@ const MODES: [Mode; 5] = [
     Mode::Legacy,
 ];
 
-/// The mode in which each user was successful last.
+/// The mode that last succeeded for each user.
 #[derive(Debug, Default)]
 pub(crate) struct LastModes(Mutex<BTreeMap<String, Mode>>);
 
@@ -158,7 +158,7 @@ impl Mode {
         }
     }
 
-    /// Checks that `user` may act as `wanted`, and returns the user that results.
+    /// Checks that `user` may act as `wanted`, and returns the resulting user.
     fn check(self, api: &Api, parts: &Parts, wanted: &User, user: &User) -> Result<User, ApiError> {
         let constrained = self != Self::Legacy;
         let verb = if constrained {
@@ -184,7 +184,7 @@ impl Mode {
         if let What::Resource(who) = &mut who.what {
             if let (true, Some(node)) = (constrained, node_name(&wanted.name)) {
                 who.plural = "nodes".into();
-                // The permission to act as one's own node does not name the node.
+                // Permission to act as the Pod's own node does not name the node.
                 let own = self == Self::AssociatedNode;
                 who.name = if own {
                     "*".into()
@@ -238,7 +238,8 @@ impl Mode {
     }
 }
 
-/// Rejects groups that only the verb `impersonate` can grant: the name that is wrong, and why.
+/// Rejects groups that only the verb `impersonate` can grant. The error is the wrong name and the
+/// reason.
 fn check_groups(groups: &[String]) -> Result<(), (&'static str, &'static str)> {
     if groups.iter().any(String::is_empty) {
         return Err(("", "impersonating the empty string group is not allowed"));

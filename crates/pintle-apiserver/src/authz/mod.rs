@@ -4,13 +4,13 @@
 //! request ─► authenticated ─► impersonated ─► authorized ─► api
 //! ```
 //!
-//! Every request passes one [`Authorizer`] before its body is read. Requests of `system:masters`
-//! are always allowed and not checked. [`access`] derives the required access from method and path,
-//! without knowing whether the resource exists, so that a user without permissions cannot probe.
-//! [`impersonation`] decides who a request acts as.
+//! Every request goes through one [`Authorizer`] before its body is read. Requests of
+//! `system:masters` are always allowed and not checked. [`access`] derives the required access from
+//! method and path, without knowing whether the resource exists, so that a user without permissions
+//! cannot probe. [`impersonation`] decides who a request acts as.
 //!
-//! The same authorizer answers access reviews, and the questions that single kinds ask: may this
-//! user grant these permissions ([`escalation`]), approve a certificate, or create an object with PUT?
+//! The same authorizer serves access reviews and the checks of single kinds: may this user grant
+//! these permissions ([`escalation`]), approve a certificate, or create an object with PUT?
 
 pub(crate) mod access;
 pub(crate) mod escalation;
@@ -40,7 +40,7 @@ pub(crate) trait Authorizer: fmt::Debug + Send + Sync {
     }
 }
 
-/// The answer of an [`Authorizer`].
+/// The decision of an [`Authorizer`].
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// The user has access, because of a grant if one was needed.

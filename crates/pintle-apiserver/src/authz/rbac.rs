@@ -1,12 +1,12 @@
-//! Role-based access control: roles, and bindings that give them to subjects.
+//! Role-based access control: roles, and bindings that grant them to subjects.
 //!
 //! The authorizer keeps its own decoded copy of all roles and bindings, indexed by subject, so that
 //! a request decodes nothing. It is loaded by the first request that needs it; requests of
 //! administrators do not. From then on the hooks of the four kinds refresh one entry per write,
-//! before the write is answered, so that permissions apply as soon as they are granted.
+//! before the write returns, so that permissions apply as soon as they are granted.
 //!
-//! Permissions are purely additive: a binding to a role that does not exist grants nothing, and the error for a
-//! refused request mentions it.
+//! Permissions are purely additive: a binding to a role that does not exist grants nothing, and the
+//! error for a refused request mentions it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,14 +1,14 @@
 //! Conversion of custom resources whose CRD has the strategy `Webhook`.
 //!
 //! ```text
-//! store (storage version of the time of the write)
+//! store (storage version at the time of the write)
 //!   │ read: convert to the version of the request          ▲ write: convert to the storage version
 //!   ▼                                                      │
 //! get, list, watch ─► response            decode ─► admission ─► validation
 //! ```
 //!
-//! A request works on objects in its own version. [`Converted`] marks a CRD that needs this; for all
-//! other resources the functions here return what they get.
+//! A request works on objects in its own version. [`Converted`] marks a CRD that needs this; for
+//! all other resources the functions here return their input unchanged.
 //!
 //! A stored object remembers the version it was written in, so an object that was stored before the
 //! storage version changed is converted from that one, and rewriting it migrates it. Converted

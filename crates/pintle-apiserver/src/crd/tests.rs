@@ -63,7 +63,7 @@ fn rules_run_without_a_server() {
 }
 
 #[test]
-fn refused_documents_say_why() {
+fn rejected_documents_explain_why() {
     let error = Crd::parse("kind: [").unwrap_err();
     assert!(matches!(error, Error::Decode(_)), "{error}");
     let error = Crd::parse("{apiVersion: v1, kind: Pod}")

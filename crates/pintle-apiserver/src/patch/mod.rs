@@ -27,8 +27,8 @@ pub(crate) enum PatchError {
     /// The patch does not apply to the object: 422.
     #[error("{0}")]
     Unprocessable(String),
-    /// The patch cannot be merged with the object. kube-apiserver answers with a bare 500 here,
-    /// although the client is at fault.
+    /// The patch cannot be merged with the object. kube-apiserver returns a bare 500 here, although
+    /// the client is at fault.
     #[error("{0}")]
     Unmergeable(String),
     /// The patch exceeds a limit: 413.
@@ -40,7 +40,8 @@ pub(crate) enum PatchError {
     TooDeep,
 }
 
-/// Applies a JSON merge patch (RFC 7396): objects merge field by field, null deletes, anything else replaces.
+/// Applies a JSON merge patch (RFC 7396): objects merge field by field, null deletes, anything else
+/// replaces.
 pub(crate) fn merge(object: &mut Value, patch: Value) -> Result<(), PatchError> {
     if !patch.is_object() {
         return Err(PatchError::Malformed(format!(

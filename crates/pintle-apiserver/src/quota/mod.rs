@@ -141,8 +141,8 @@ impl Scope {
 }
 
 /// Returns what a Pod requests as a whole, as a scheduler counts it: with its init containers,
-/// sidecars, overhead and pod-level resources. Amounts are whole units, of `cpu` thousandths, rounded
-/// up.
+/// sidecars, overhead and pod-level resources. Amounts are in whole units (thousandths for `cpu`),
+/// rounded up.
 ///
 /// # Examples
 ///
@@ -165,7 +165,7 @@ pub fn pod_requests(pod: &Value) -> BTreeMap<String, i64> {
 }
 
 /// Reads a quantity of a resource, such as those in the status of a Node. `None` if the text is
-/// invalid. Amounts are whole units, of `cpu` thousandths, rounded up.
+/// invalid. Amounts are in whole units (thousandths for `cpu`), rounded up.
 ///
 /// # Examples
 ///
@@ -180,7 +180,7 @@ pub fn resource_amount(resource: &str, quantity: &str) -> Option<i64> {
     Amount::parse(quantity).map(|amount| units(resource, &amount))
 }
 
-/// Returns the amount in whole units, of `cpu` in thousandths, rounded up.
+/// Returns the amount in whole units (thousandths for `cpu`), rounded up.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "amounts beyond 64 bits saturate"

@@ -135,7 +135,7 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = &'a Value
     spec[list].as_array().into_iter().flatten()
 }
 
-/// Returns what a Pod requests as a whole, its overhead included. A Pod that is resized holds the
+/// Returns what a Pod requests as a whole, including its overhead. A Pod that is resized holds the
 /// larger size until the kubelet is done.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
@@ -159,7 +159,7 @@ pub(super) fn requests(pod: &Value) -> Amounts {
     total
 }
 
-/// Returns the limits of a Pod as a whole, its overhead included.
+/// Returns the limits of a Pod as a whole, including its overhead.
 fn limits(pod: &Value) -> Amounts {
     let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
     let mut total = aggregate(spec, |container, resizes| {
@@ -200,21 +200,21 @@ fn status_of<'a>(pod: &'a Value, container: &Value) -> Option<&'a Value> {
     all.find(|status| status["name"] == container["name"] && status["resources"].is_object())
 }
 
-/// Returns true if the node can never hold the size that a Pod asks for.
+/// Returns true if the node can never hold the size that a Pod requests.
 fn is_infeasible(pod: &Value) -> bool {
     let mut conditions = containers(&pod["status"], "conditions");
     let pending = conditions.find(|condition| condition["type"] == "PodResizePending");
     pending.is_some_and(|condition| condition["reason"] == "Infeasible")
 }
 
-/// Replaces totals by what is set for the Pod as a whole.
+/// Replaces totals with the amounts set at pod level.
 fn set_pod_level(total: &mut Amounts, spec: &Value, which: &str, applies: fn(&str) -> bool) {
     let set = amounts(&spec["resources"][which]);
     total.extend(set.into_iter().filter(|(name, _)| applies(name)));
 }
 
-/// Adds up containers: those that run all the time, or the largest of those that run before. `of` is
-/// called with each container and whether it can be resized.
+/// Adds up containers and sidecars, or returns what initialization needs at most if that is more.
+/// `of` is called with each container and whether it can be resized.
 fn aggregate(spec: &Value, of: impl Fn(&Value, bool) -> Amounts) -> Amounts {
     let mut total = Amounts::new();
     for container in containers(spec, "containers") {

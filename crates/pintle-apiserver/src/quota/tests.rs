@@ -38,7 +38,7 @@ fn limits_name_the_kinds_they_count() {
 }
 
 #[test]
-fn init_containers_count_by_the_largest_and_sidecars_always() {
+fn largest_init_container_and_all_sidecars_count() {
     let spec = json!({"hard": {"requests.cpu": "9"}});
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let mut pod = pod(&cpu("1"));
@@ -141,7 +141,7 @@ fn sidecars_run_alongside_later_init_containers() {
 }
 
 #[test]
-fn overhead_raises_limits_that_exist() {
+fn overhead_raises_only_nonzero_limits() {
     let spec = |limits: Value| {
         json!({"overhead": {"cpu": "100m", "memory": "1Mi"}, "containers": [
             {"name": "c", "resources": {"limits": limits}}]})
@@ -175,7 +175,7 @@ fn resources_of_the_whole_pod_replace_the_sum() {
 }
 
 #[test]
-fn required_resources_are_those_of_every_container() {
+fn every_container_must_set_required_resources() {
     let names = BTreeSet::from(["limits.cpu", "memory"]);
     let full = json!({"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}});
     let mut pod = json!({"spec": {"containers": [{"name": "a", "resources": full}, {"name": "b"}],
@@ -205,7 +205,7 @@ fn in_scope(scope: Value, pods: &[Value]) -> Vec<bool> {
 }
 
 #[test]
-fn scopes_and_their_opposites() {
+fn pods_match_scopes_and_their_opposites() {
     let with = |spec: Value| {
         let mut pod = pod(&json!({}));
         for (name, value) in spec.as_object().unwrap() {
@@ -365,7 +365,7 @@ fn device_claims_count_the_largest_alternative_per_class() {
 }
 
 #[test]
-fn devices_that_pods_request_count_by_their_resource() {
+fn requested_devices_count_by_resource() {
     let class = "deviceclass.resource.kubernetes.io/gpu";
     let spec = json!({"hard": {format!("requests.{class}"): "9", "requests.example.com/nic": "9",
         "requests.other.kubernetes.io/nic": "9"}});

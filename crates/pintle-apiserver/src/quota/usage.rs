@@ -19,7 +19,7 @@ const PLAIN: [&str; 4] = [
     "secrets",
 ];
 
-/// Follows the class in limits of the devices of one class.
+/// Follows the class in the name of a limit on the devices of one class.
 const DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 const COUNTED_DEVICE_CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
 /// The most devices that one request can be allocated.

@@ -2,8 +2,8 @@
 //!
 //! [`Registry`] publishes an immutable [`Catalog`]. A request clones the current one and needs no
 //! further locking. When a definition changes, the next catalog is derived from the current one and
-//! swapped in. Catalogs share structure, so a change costs as much as the one definition that
-//! changed, regardless of how many there are.
+//! swapped in. Catalogs share structure, so the cost of a change does not depend on the number of
+//! definitions.
 
 pub(crate) mod crd;
 mod resource;
@@ -213,7 +213,7 @@ impl Defined {
         self.instances.as_ref()?.collection
     }
 
-    /// Returns the same resources with watches of their own, for another server.
+    /// Returns the same resources with their own watches, for another server.
     fn fork(&self) -> Self {
         let superseded = CancellationToken::new();
         let renewed = |resource: &Arc<Resource>| Arc::new(resource.with_watches_of(&superseded));

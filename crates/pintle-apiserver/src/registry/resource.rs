@@ -192,7 +192,7 @@ impl Resource {
         Some(schema)
     }
 
-    /// Returns true if the bytes of a stored object can be served as they are: reading it would
+    /// Returns true if the bytes of a stored object can be served unchanged: reading it would
     /// neither prune nor default anything.
     pub(crate) fn is_complete(&self, content: &Content) -> bool {
         self.custom.as_ref().is_none_or(|custom| {

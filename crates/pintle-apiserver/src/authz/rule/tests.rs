@@ -21,7 +21,7 @@ fn covers(own: &Rule, wanted: &Rule) -> bool {
 
 /// Proves rbac/enforced.
 #[test]
-fn resources_subresources_and_wildcards() {
+fn rules_match_subresources_and_wildcards() {
     let of = |resources: &[&str]| {
         rule(&json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": resources}))
     };
@@ -123,7 +123,7 @@ fn rules_format_like_upstream() {
 }
 
 #[test]
-fn comparisons_end_with_the_effort() {
+fn comparisons_stop_at_the_limit() {
     let own = rule(&json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}));
     // A verb, a group and a resource.
     let (enough, less) = (Effort::new(4), Effort::new(3));

@@ -68,8 +68,8 @@ pub(crate) enum ApplyError {
     /// The configuration contains something it must not: 400.
     #[error("{0}")]
     BadRequest(String),
-    /// The configuration does not match the schema of its kind. kube-apiserver answers with a bare
-    /// 500 here, although the client is at fault.
+    /// The configuration does not match the schema of its kind. kube-apiserver returns a bare 500
+    /// here, although the client is at fault.
     #[error("{0}")]
     Untyped(String),
     /// The fields of a manager that wrote in another version cannot be compared.
@@ -204,8 +204,8 @@ pub(crate) fn update(
     };
     let metadata = new.get_mut("metadata").and_then(Value::as_object_mut);
     let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
-    // A custom object whose types are wrong, if only in a status that is about to be dropped, has no
-    // managers.
+    // A custom object whose types are wrong, even if only in a status that is about to be dropped,
+    // has no managers.
     if matches!(shape, Shape::Custom(_)) && !walk::is_typed(new, shape.root()) {
         return Ok(());
     }

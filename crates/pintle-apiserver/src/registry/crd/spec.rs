@@ -82,7 +82,7 @@ impl<'a> Parts<'a> {
         common.map(|(name, _)| name).collect()
     }
 
-    /// Validates what one version has of its own, or what all versions have in common.
+    /// Validates the fields of one version, or those that all versions have in common.
     pub(super) fn check(&self, index: Option<usize>, errors: &mut Vec<FieldError>) {
         let own = |part: &Placed<'a>| {
             let mut part = part.iter();

@@ -191,7 +191,7 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     let Some((_, reason, why)) = approval(tree) else {
         return;
     };
-    // Updates that leave the approval as it is are always accepted.
+    // Updates that leave the approval unchanged are always accepted.
     let before = old.and_then(approval);
     if before.is_some_and(|(_, before, _)| before == reason) {
         return;

@@ -87,7 +87,7 @@ proptest! {
 
     // Proves apply/updates-take-over.
     #[test]
-    fn no_op_update_moves_no_ownership(data in any_data()) {
+    fn no_op_update_keeps_ownership(data in any_data()) {
         let reset = FieldSet::default();
         let live = apply_map(None, json!(data), "me", false).unwrap();
         let mut new = live.clone();

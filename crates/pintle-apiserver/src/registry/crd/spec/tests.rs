@@ -1,4 +1,4 @@
-//! What a definition is rejected for, besides its schemas.
+//! Reasons to reject a definition, other than its schemas.
 
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ fn group_must_be_a_domain() {
 
 /// Proves crd/validated.
 #[test]
-fn problems_of_version_names_are_reported_once() {
+fn version_name_problems_are_reported_once() {
     let found = errors(|spec| {
         let version = spec["versions"][0].clone();
         spec["versions"] = json!([version, version, version]);
@@ -193,11 +193,11 @@ fn top_level_schema_and_fields_apply_to_all_versions() {
     assert_eq!(with(a, b, true), places);
 }
 
-/// Upstream's order, which the message of an answer shows.
+/// The message of a response shows the errors in this order.
 ///
 /// Proves crd/validated.
 #[test]
-fn errors_are_in_the_order_of_upstream() {
+fn errors_follow_upstream_order() {
     let found = errors(|spec| {
         spec["group"] = "".into();
         spec["scope"] = "Sometimes".into();
@@ -244,7 +244,7 @@ fn errors_are_in_the_order_of_upstream() {
 
 /// Proves crd/validated.
 #[test]
-fn every_storage_version_must_be_a_stored_one() {
+fn storage_version_must_be_a_stored_version() {
     let found = errors(|spec| {
         let mut other = spec["versions"][0].clone();
         other["name"] = "v2".into();
@@ -269,7 +269,7 @@ fn defaults_need_pruning() {
 
 /// Proves crd/validated.
 #[test]
-fn path_that_does_not_start_with_a_dot_is_named() {
+fn path_without_a_leading_dot_is_rejected() {
     let found = errors(|spec| {
         spec["versions"][0]["selectableFields"] = json!([{ "jsonPath": "spec.name" }]);
     });
