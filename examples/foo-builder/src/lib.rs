@@ -21,7 +21,7 @@ use sample_controller::{
     foo::{Foo, FooStatus},
 };
 
-/// The condition that reports whether a Foo has the replicas it asks for.
+/// The condition that reports whether a Foo has its desired replicas.
 const READY: &str = "Ready";
 
 /// Why a Foo could not be reconciled.
@@ -30,13 +30,13 @@ pub enum Error {
     /// The Foo names no Deployment.
     #[error("spec.deploymentName must name the Deployment to manage")]
     MissingName,
-    /// The Deployment belongs to something else.
+    /// The Deployment is not controlled by the Foo.
     #[error("Resource {0:?} already exists and is not managed by Foo")]
     NotOurs(String),
     /// The Deployment could not be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The API server refused another write, or did not answer.
+    /// The API server rejected another write, or did not respond.
     #[error(transparent)]
     Api(#[from] kube::Error),
     /// The Foo cannot own a Deployment.

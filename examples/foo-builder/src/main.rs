@@ -4,7 +4,7 @@
 //! cargo run -p foo-builder
 //! ```
 
-#![allow(clippy::print_stdout, reason = "a program that prints to people")]
+#![allow(clippy::print_stdout, reason = "prints to the terminal")]
 
 use pintle::{client::Target, informer::InformerFactory, signals};
 use pintle_cluster::Cluster;

@@ -1,5 +1,5 @@
-//! The controller clears the list of finalizers instead of removing its own, and so ends deletions
-//! that others still wait for.
+//! The controller clears the list of finalizers instead of removing its own, and so completes
+//! deletions that other finalizers still block.
 
 use std::sync::Arc;
 

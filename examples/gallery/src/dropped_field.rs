@@ -1,5 +1,5 @@
-//! The controller replaces its object with one of its own type. A property that a newer version of
-//! the CRD has, and a user has set, is lost.
+//! The controller replaces its object with one of its own type. A property that a user has set, and
+//! that only a newer version of the CRD has, is lost.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Shared by the controllers of the gallery: a custom resource, and a controller around a reconcile
-//! function.
+//! Code shared by the controllers of the gallery: a custom resource, and a controller around a
+//! reconcile function.
 
 use std::{collections::BTreeMap, sync::Arc};
 

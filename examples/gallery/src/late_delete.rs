@@ -1,5 +1,5 @@
-//! To replace an immutable Secret, the controller deletes it by name. A delete that is delayed on its
-//! way removes the new Secret.
+//! To replace an immutable Secret, the controller deletes it by name. A delete request that arrives
+//! late removes the new Secret.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use serde_json::json;
 
 use crate::kit::{self, Outcome, Shop};
 
-/// Deletes whatever has the name.
+/// Deletes any object of that name.
 pub async fn broken(cx: Cx) {
     run(cx, false).await;
 }
 
-/// Deletes the object that it has seen.
+/// Deletes only the object it has seen.
 pub async fn repaired(cx: Cx) {
     run(cx, true).await;
 }

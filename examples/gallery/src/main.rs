@@ -1,4 +1,4 @@
-//! Runs the one-line form of a check on the controllers of the gallery, and prints the findings.
+//! Runs the one-line check on the controllers of the gallery and prints the findings.
 //!
 //! ```text
 //! cargo run --release -p gallery
@@ -6,7 +6,7 @@
 //! cargo run --release -p gallery -- --broken --report half_done
 //! ```
 
-#![allow(clippy::print_stdout, reason = "prints results for people")]
+#![allow(clippy::print_stdout, reason = "prints to the terminal")]
 
 use std::time::Duration;
 

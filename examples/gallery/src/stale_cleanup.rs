@@ -1,6 +1,6 @@
-//! At start, the controller deletes Secrets whose shop it does not see, in a list that accepts any
-//! version (elastic/cloud-on-k8s#4956). An API server that lags behind does not list a new shop yet,
-//! and the Secret of a live shop is deleted.
+//! At start, the controller deletes Secrets whose shop is missing from a list with
+//! `resourceVersion=0` (elastic/cloud-on-k8s#4956). An API server that lags behind does not list a
+//! new shop yet, so the Secret of a live shop is deleted.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use serde_json::json;
 
 use crate::kit::{self, Shop};
 
-/// Lists shops from any version.
+/// Lists shops at any `resourceVersion`.
 pub async fn broken(cx: Cx) {
     run(cx, ListParams::default().match_any()).await;
 }
 
-/// Lists the latest shops.
+/// Lists the most recent shops.
 pub async fn repaired(cx: Cx) {
     run(cx, ListParams::default()).await;
 }

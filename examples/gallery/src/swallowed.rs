@@ -1,4 +1,4 @@
-//! The controller logs the error of a write and reports success (kubernetes#67662). The write is never
+//! The controller logs a failed write and reports success (kubernetes#67662), so the write is never
 //! retried.
 
 use std::sync::Arc;

@@ -58,7 +58,7 @@ macro_rules! twins {
                 let report = trial(&folder, &$families, gallery::$name::repaired).run();
                 assert_eq!(report.nondeterministic, None);
                 assert_eq!(report.left_out, 0, "{report}");
-                // In a rapid story, latencies decide which intermediate states are observed.
+                // In a rapid story, latencies determine which intermediate states are observed.
                 let tried: usize = report.families.values().sum();
                 assert!(report.vanished * 4 < tried, "{report}");
             }
@@ -122,7 +122,7 @@ fn stuck_namespace_is_found() {
 
 /// Proves trials/no-false-alarm, trials/faults.
 #[test]
-fn namespace_of_the_repair_is_deleted() {
+fn repaired_controller_lets_the_namespace_be_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let report = in_namespace(&folder, gallery::stuck_namespace::repaired).run();
     assert_eq!((report.left_out, report.vanished), (0, 0), "{report}");

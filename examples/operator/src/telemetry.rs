@@ -1,4 +1,4 @@
-//! Logs to stderr and, if `OTEL_TRACES_EXPORTER=console` asks for it, OpenTelemetry spans to stdout.
+//! Logs to stderr and, if `OTEL_TRACES_EXPORTER=console` is set, OpenTelemetry spans to stdout.
 //!
 //! Pintle opens one tracing span per reconcile, with the controller, the key, what woke it and the
 //! number of the attempt. `tracing-opentelemetry` turns it into an OpenTelemetry span, together

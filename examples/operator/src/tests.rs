@@ -148,9 +148,8 @@ async fn standby_takes_over() {
 
 /// The attributes of the spans of every test in this process.
 ///
-/// The subscriber is global and installed before the first span of any test: with one subscriber
-/// that belongs to a single thread, a span that another thread opens first stays disabled for all
-/// of them.
+/// The subscriber is global and installed before the first span of any test. With a subscriber for
+/// a single thread, a span that another thread opens first would be disabled on all threads.
 static EXPORTED: LazyLock<Exported> = LazyLock::new(|| {
     let exported = Exported::default();
     let provider = telemetry::provider(exported.clone());
@@ -194,7 +193,7 @@ async fn reconciles_are_exported_as_opentelemetry_spans() {
 
 /// The output of `operator manifests` is sufficient to run the operator on a server.
 #[tokio::test(start_paused = true)]
-async fn manifests_hold_the_crd_and_the_permissions() {
+async fn manifests_contain_the_crd_and_the_permissions() {
     let manifests = manifests().unwrap();
     let items = manifests["items"].as_array().unwrap();
     let names: Vec<String> = items

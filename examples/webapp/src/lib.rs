@@ -86,7 +86,7 @@ async fn sync(webapp: &WebApp, cx: &Context<Dns>) -> Result<(), ReconcileError> 
     let (name, spec) = (webapp.name_any(), &webapp.spec);
     let key = ObjectKey::new(cx.key().namespace(), &spec.secret_name);
     let Some(secret) = cx.lister::<Secret>()?.get(&key) else {
-        // Not retried: the watch reports when it exists.
+        // Not retried: the watch reports when the Secret is created.
         let missing = format!("Secret {:?} does not exist", spec.secret_name);
         return Err(ReconcileError::terminal(missing));
     };
@@ -139,7 +139,7 @@ async fn sync(webapp: &WebApp, cx: &Context<Dns>) -> Result<(), ReconcileError> 
     Ok(())
 }
 
-/// Waits a minute if the name is taken: nothing reports when it is free.
+/// Waits a minute if the name is taken: no watch reports when it becomes free.
 fn refused(error: ApplyError) -> ReconcileError {
     if error.is_foreign() {
         return ReconcileError::retry_after(error, Duration::from_secs(60));

@@ -194,7 +194,7 @@ async fn foreign_service_is_left_alone_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_webapp_loses_dns_name_and_children() {
+async fn dns_name_and_children_are_deleted_with_the_webapp() {
     let fixture = Fixture::start().await;
     fixture.create_secret().await;
     fixture.create_webapp().await;

@@ -36,7 +36,7 @@ fn document_contains_the_files_of_this_package() {
     for file in ["src/lib.rs", "src/main.rs", "tests/controller.rs"] {
         assert_eq!(block(file), read(file), "{file}");
     }
-    // The reader works beside a clone, not inside it.
+    // The reader works in a folder beside the clone, not inside it.
     let manifest = read("Cargo.toml").replace("../../crates/", "../pintle/crates/");
     let (manifest, _) = manifest.split_once("\n# Below: ").expect("the rest");
     let manifest = manifest.replace("publish = false\n", "");

@@ -1,6 +1,6 @@
 //! The controller of the tutorial, its program, and `docs/your-own-crd.md` itself.
 //!
-//! `tests/controller.rs` is the test that the tutorial shows.
+//! The test shown in the tutorial is `tests/controller.rs`.
 
 #![allow(
     clippy::expect_used,

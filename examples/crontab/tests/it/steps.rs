@@ -1,6 +1,6 @@
 //! Follows `docs/your-own-crd.md` from beginning to end with the compiled program.
 //!
-//! The cluster runs in this process and kubectl is simulated, so that the test needs neither.
+//! The cluster runs in this process and kubectl is simulated, so the test needs neither program.
 //! `tests/real` does the same with kubectl and `pintle-cluster`.
 
 use std::fs;

@@ -25,7 +25,7 @@ fn crontab_converges() {
     assert_complete(&report);
 }
 
-/// Asserts that no scenario was left out, unless a shorter budget was asked for.
+/// Asserts that no scenario was left out, unless a shorter budget was requested.
 fn assert_complete(report: &Report) {
     if std::env::var_os("PINTLE_TRIALS_BUDGET").is_none() {
         assert_eq!(report.left_out, 0, "{report}");
