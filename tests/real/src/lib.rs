@@ -59,7 +59,7 @@ pub const CORPUS_SERVER_VARIABLE: &str = "PINTLE_REAL_CORPUS_SERVER";
 /// Names the variable with the path of the corpus of CRDs.
 pub const CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS";
 
-/// Names the variable that asks for every object of the corpus instead of a selection.
+/// Names the variable that requests every object of the corpus instead of a selection.
 pub const FULL_CORPUS_VARIABLE: &str = "PINTLE_CRD_CORPUS_FULL";
 
 /// Returns the path in an environment variable.
@@ -344,8 +344,8 @@ impl TestNamespace {
 }
 
 impl Drop for TestNamespace {
-    /// Requests the deletion without waiting for its end. The runtime of the test may be shutting
-    /// down, so this uses another thread and runtime.
+    /// Requests the deletion without waiting for it to complete. The runtime of the test may be
+    /// shutting down, so this uses another thread and runtime.
     fn drop(&mut self) {
         let name = self.name();
         let deleted = std::thread::spawn(move || {

@@ -173,8 +173,8 @@ impl State {
             return refused;
         }
         if path.contains("/events") {
-            // The broadcaster finishes a series minutes after its last event, so these writes are
-            // counted apart.
+            // The broadcaster finishes a series minutes after its last event, so event writes are
+            // counted separately.
             self.event_writes += 1;
             return refused;
         }

@@ -2,8 +2,8 @@
 //!
 //! A [`World`] is a cluster: the embedded one under virtual time or over TCP, or a real control
 //! plane. A [`Scene`] is a world with the Foo CRD, a way to start controllers whose requests pass a
-//! [`Gate`], and helpers to act and to wait. The [`scenarios`] are written against a scene and play
-//! on every world and with every controller that implements Foo.
+//! [`Gate`], and helpers to act and to wait. The [`scenarios`] are written against a scene and run
+//! on every world, with every controller that implements Foo.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ pub struct Pace {
     pub idle: Duration,
 }
 
-/// A cluster to play scenarios on.
+/// A cluster to run scenarios on.
 #[allow(
     async_fn_in_trait,
     reason = "scenarios run on the thread of their test"

@@ -9,7 +9,7 @@ use crate::{Scene, World};
 
 const SYNCED: &str = "Normal Synced: Foo synced successfully";
 
-/// A Foo gets a Deployment, a status and an event; after that nothing is written.
+/// A Foo gets a Deployment, a status and an event; nothing is written after that.
 pub async fn create<W: World>(scene: &Scene<W>) {
     scene
         .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
@@ -153,7 +153,7 @@ pub async fn deleted_foo<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Foo that names another Deployment gets that one and loses the old one.
+/// A Foo that names another Deployment gets that one, and the old one is deleted.
 pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     scene
         .create_foo("a", json!({"deploymentName": "blue", "replicas": 1}))
@@ -171,7 +171,7 @@ pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// Changes made while the controller is down are caught up.
+/// The controller catches up on changes made while it was down.
 pub async fn controller_down<W: World>(scene: &Scene<W>) {
     for name in ["scaled", "deleted"] {
         let spec = json!({"deploymentName": name, "replicas": 1});

@@ -175,7 +175,7 @@ impl<W: World> Scene<W> {
         self.api().get_opt(name).await.unwrap()
     }
 
-    /// Waits until a Deployment exists and asks for `replicas`.
+    /// Waits until a Deployment exists and requests `replicas`.
     pub async fn deployment_with(&self, name: &str, replicas: i32) -> Deployment {
         self.eventually(&format!("{replicas} replicas of {name}"), async || {
             let deployment = self.deployment(name).await?;

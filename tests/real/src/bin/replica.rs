@@ -1,11 +1,11 @@
-//! A replica that is elected by Pintle and writes while it leads: the peer of `elector`, which uses
-//! client-go.
+//! A replica that Pintle elects and that writes while it leads: the counterpart of `elector`, which
+//! uses client-go.
 //!
 //! With its gated client it creates a ConfigMap named `<identity>.<number>` every few
 //! milliseconds. On SIGTERM it stops writing, releases the Lease and exits. It also exits when its
 //! standard input is closed, so that it does not outlive the test.
 //!
-//! It prints "following" when it knows the leader, and "ended" when its term is over and it has
+//! It prints "following" when it knows the leader, and "ended" when its term has ended and it has
 //! stopped writing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
@@ -24,7 +24,7 @@ use pintle::{
     signals,
 };
 
-/// The flags, `--name=value`, under the names that `elector` has for them.
+/// The flags, `--name=value`, with the same names as those of `elector`.
 struct Flags(BTreeMap<String, String>);
 
 impl Flags {

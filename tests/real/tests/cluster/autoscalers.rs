@@ -19,7 +19,7 @@ async fn snapshot(side: &Side) -> Value {
         }
         let conditions = autoscaler["status"]["conditions"].as_array_mut();
         for condition in conditions.into_iter().flatten() {
-            // The API of the metrics is missing on one side and empty on the other.
+            // The metrics API is missing on one side and empty on the other.
             if condition["reason"] == "FailedGetResourceMetric" {
                 condition["message"] = json!("MESSAGE");
             }

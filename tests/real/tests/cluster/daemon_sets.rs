@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::mask::masked;
 use super::pair::{Pair, Side};
 
-/// Returns the prefix of the nodes of a test, which is also their label. Nodes have no namespace.
+/// Returns the name prefix of a test's nodes, which is also their label. Nodes are cluster-scoped.
 fn pool(side: &Side) -> String {
     format!("{}-pool", side.namespace)
 }
@@ -224,7 +224,7 @@ async fn daemon_set_follows_taints() {
         .await;
     })
     .await;
-    compare(&pair, "one tolerated, one evicted").await;
+    compare(&pair, "one node tolerated, one evicted").await;
     pair.both(async |side| {
         taint(side, "a", &Value::Null).await;
         taint(side, "b", &Value::Null).await;
@@ -237,7 +237,7 @@ async fn daemon_set_follows_taints() {
 
 /// Proves daemonset/update, workloads/revisions, cluster/end-states.
 #[tokio::test]
-async fn daemon_set_updates() {
+async fn daemon_set_rolls_out_updates() {
     for spec in [
         json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } },
             "revisionHistoryLimit": 1 }),
@@ -258,7 +258,7 @@ async fn daemon_set_updates() {
 
 /// Proves daemonset/update, daemonset/failures, cluster/end-states.
 #[tokio::test]
-async fn daemon_set_on_delete_and_failed_pods() {
+async fn daemon_set_replaces_deleted_and_failed_pods() {
     let (pair, _heartbeats) =
         rolled_out(&json!({ "updateStrategy": { "type": "OnDelete" } })).await;
     let on = |pod: &Pod, node: &str| {
@@ -282,7 +282,7 @@ async fn daemon_set_on_delete_and_failed_pods() {
         .await;
     })
     .await;
-    compare(&pair, "one is updated").await;
+    compare(&pair, "one Pod is updated").await;
     pair.both(async |side| {
         let pods = side.list::<Pod>().await;
         let failed = pods.iter().find(|pod| on(pod, "b")).unwrap();
@@ -297,7 +297,7 @@ async fn daemon_set_on_delete_and_failed_pods() {
         .await;
     })
     .await;
-    compare(&pair, "the failed one is replaced").await;
+    compare(&pair, "the failed Pod is replaced").await;
     stop(pair).await;
 }
 

@@ -30,7 +30,7 @@ async fn delete_node(side: &Side) {
         .unwrap();
 }
 
-/// Creates a Pod on the node, or reports another readiness of it.
+/// Creates a Pod on the node, or updates the readiness of an existing one.
 async fn pod(side: &Side, name: &str, address: &str, ready: bool) {
     let api = side.api::<Pod>();
     let pod = if let Some(pod) = api.get_opt(name).await.unwrap() {
@@ -95,7 +95,7 @@ async fn snapshot(side: &Side) -> Value {
     let mut slices = masked(json!(side.list::<EndpointSlice>().await), &names);
     let mut endpoints = masked(json!(side.list::<Endpoints>().await), &names);
     for list in [&mut slices, &mut endpoints] {
-        // The default namespace of the embedded cluster has the API server's own.
+        // The default namespace of the embedded cluster also has the API server's endpoints.
         let list = list.as_array_mut().unwrap();
         list.retain(|object| object["metadata"]["name"] != "kubernetes");
     }
@@ -130,7 +130,7 @@ async fn endpoints_follow_the_pods_of_a_service() {
         pod(side, "b", "10.9.0.2", false).await;
     })
     .await;
-    compare(&pair, "one of two is ready").await;
+    compare(&pair, "one of two Pods is ready").await;
     pair.both(async |side| pod(side, "b", "10.9.0.2", true).await)
         .await;
     compare(&pair, "both are ready").await;
@@ -152,7 +152,7 @@ async fn endpoints_follow_the_pods_of_a_service() {
         delete_pod(side, "a").await;
     })
     .await;
-    compare(&pair, "one is left, and other labels").await;
+    compare(&pair, "one Pod is left, and the labels changed").await;
     pair.both(async |side| delete_pod(side, "b").await).await;
     compare(&pair, "none is left").await;
     pair.both(async |side| {
@@ -168,7 +168,7 @@ async fn endpoints_follow_the_pods_of_a_service() {
 
 /// Proves endpoints/slices, endpoints/mirrored, cluster/end-states.
 #[tokio::test]
-async fn headless_and_foreign_endpoints_are_listed() {
+async fn headless_and_user_defined_endpoints_are_listed() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         create_node(side).await;

@@ -124,7 +124,7 @@ async fn job_completes() {
         until_active(side, 1).await;
     })
     .await;
-    compare(&pair, "two have succeeded").await;
+    compare(&pair, "two Pods have succeeded").await;
     pair.both(async |side| {
         end_pods(side, |_| Some(0)).await;
         until_finished(side).await;
@@ -154,7 +154,7 @@ async fn indexed_job_counts_failed_indexes() {
         until_active(side, 1).await;
     })
     .await;
-    compare(&pair, "three have succeeded").await;
+    compare(&pair, "three Pods have succeeded").await;
     pair.both(async |side| {
         end_pods(side, |_| Some(3)).await;
         until_finished(side).await;

@@ -336,7 +336,7 @@ async fn cheapest_pod_is_deleted_and_failed_pod_replaced() {
         until_set(side, "web", 2).await;
     })
     .await;
-    pair.converge("the cheapest is deleted").await;
+    pair.converge("the cheapest Pod is deleted").await;
     pair.both(async |side| {
         let failed = side.api::<Pod>().get("high").await.unwrap();
         side.set_status(&failed, json!({ "phase": "Failed" })).await;

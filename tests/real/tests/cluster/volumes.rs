@@ -13,7 +13,8 @@ fn volumes(side: &Side) -> Api<PersistentVolume> {
     Api::all(side.client.clone())
 }
 
-/// Returns the name of an object without a namespace. Tests share them on the real cluster.
+/// Returns a name for a cluster-scoped object that is unique to the test, because tests share the
+/// real cluster.
 fn named(side: &Side, name: &str) -> String {
     format!("{}-{name}", side.namespace)
 }
@@ -89,7 +90,7 @@ async fn compare(pair: &Pair, when: &str) {
     pair.agree(when, async |side| snapshot(side).await).await;
 }
 
-/// Deletes what has no namespace.
+/// Deletes the cluster-scoped objects of the test.
 async fn clean_up(side: &Side) {
     for volume in own_volumes(side).await {
         let name = volume.name_any();
@@ -125,16 +126,16 @@ async fn claims_are_bound_and_volumes_released() {
         claim(side, "early", "manual", &wanted).await;
     })
     .await;
-    compare(&pair, "one is bound").await;
+    compare(&pair, "one claim is bound").await;
     pair.both(async |side| {
         volume(side, "missing", "3Gi", "Retain").await;
         delete_claim(side, "data").await;
     })
     .await;
-    compare(&pair, "another is bound, and one released").await;
+    compare(&pair, "another claim is bound, and one volume released").await;
     pair.both(async |side| claim(side, "data", "manual", &json!({})).await)
         .await;
-    compare(&pair, "the largest is left").await;
+    compare(&pair, "only the largest volume was left").await;
     pair.both(async |side| {
         delete_claim(side, "data").await;
         delete_claim(side, "early").await;
@@ -172,7 +173,7 @@ async fn claims_wait_for_their_requirements() {
         volumes(side).patch(&name, &params, &free).await.unwrap();
         let params = DeleteParams::default();
         volumes(side).delete(&name, &params).await.unwrap();
-        // The protection may have been added again in between.
+        // The protection finalizer may have been added again in between.
         let params = PatchParams::default();
         let _ = volumes(side).patch(&name, &params, &free).await;
     })

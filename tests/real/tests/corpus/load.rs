@@ -63,7 +63,7 @@ impl Definition {
         self.object["spec"]["conversion"]["strategy"] == "Webhook"
     }
 
-    /// Returns the CRD with the conversion strategy `None`.
+    /// Returns the CRD without its conversion, so that the strategy is `None`.
     pub(super) fn without_webhook(&self) -> Value {
         let mut plain = self.object.clone();
         if let Some(spec) = plain["spec"].as_object_mut() {
@@ -72,8 +72,8 @@ impl Definition {
         plain
     }
 
-    /// Returns the path of the collection that an object belongs to, and moves it to the namespace
-    /// `default`.
+    /// Returns the path of the collection that an object belongs to, in the namespace `default`,
+    /// and removes the namespace from the object.
     pub(super) fn collection(&self, version: &str, object: &mut Value) -> String {
         let spec = &self.object["spec"];
         let plural = spec["names"]["plural"].as_str().unwrap_or_default();
@@ -112,7 +112,8 @@ impl Definition {
         self.rules() > 0
     }
 
-    /// Returns the CRD without some of the limits that bound the cost of its rules, and with others.
+    /// Returns copies of the CRD with the limits that bound the cost of its rules removed, and with
+    /// looser ones.
     pub(super) fn costly(&self) -> Vec<(&'static str, Value)> {
         let all = ["maxItems", "maxProperties", "maxLength"];
         let changed = |change: &dyn Fn(&mut Map<String, Value>)| {

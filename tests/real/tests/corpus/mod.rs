@@ -58,7 +58,7 @@ struct Figures {
 struct Results {
     figures: Figures,
     compared: BTreeSet<String>,
-    /// The entries of `accepted.txt` that have not been found.
+    /// The entries of `accepted.txt` that no comparison has matched yet.
     open: Vec<Accepted>,
     unaccepted: Vec<(String, Difference)>,
 }
@@ -73,7 +73,7 @@ impl Results {
         }
     }
 
-    /// Records a comparison. Returns whether the answers are identical.
+    /// Records a comparison. Returns whether the responses are identical.
     fn compare(&mut self, label: String, real: &Answer, ours: &Answer) -> bool {
         let all = differences(&real.compared(), &ours.compared());
         let identical = all.is_empty();
@@ -97,7 +97,7 @@ fn show(text: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }
 
-/// Real CRDs are stored alike, and objects of their kinds get the same answers.
+/// Real CRDs are stored alike, and objects of their kinds get the same responses.
 ///
 /// Proves crd/corpus.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -277,7 +277,7 @@ fn report(results: &Results, whole: bool) {
         );
     }
     assert!(report.is_empty(), "the servers differ\n{report}");
-    assert!(whole, "only a part of the corpus was compared");
+    assert!(whole, "only part of the corpus was compared");
     let identical = figures.objects_identical * 1000;
     assert!(identical >= figures.objects * 995, "too many differences");
 }

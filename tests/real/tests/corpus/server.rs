@@ -1,4 +1,4 @@
-//! Requests to one of the servers, and answers in a form that can be compared.
+//! Sends requests to one of the servers and makes the responses comparable.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Server {
     client: Client,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -119,7 +119,8 @@ impl Answer {
         }
     }
 
-    /// The status of a CRD has other managers: controllers of kube-apiserver write it.
+    /// Removes `managedFields`, which differ because controllers of kube-apiserver write the
+    /// status.
     fn without_managers(mut self) -> Self {
         let metadata = self.body.get_mut("metadata");
         if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
@@ -151,7 +152,7 @@ impl Answer {
             let causes = body.pointer_mut("/details/causes");
             if let Some(causes) = causes.and_then(Value::as_array_mut) {
                 for cause in causes.iter_mut() {
-                    // Of several rules with the same cost, kube-apiserver names any.
+                    // If several rules have the same cost, kube-apiserver names an arbitrary one.
                     if cause["message"]
                         .as_str()
                         .is_some_and(|it| it.contains(CONTRIBUTED))

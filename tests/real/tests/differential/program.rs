@@ -73,7 +73,7 @@ fn webhooks() -> WebhookServer {
         .convert("/convert", convert)
 }
 
-/// Responds as `data.verdict` asks.
+/// Responds with the verdict in `data.verdict`.
 async fn validate(admission: Admission<Value>) -> Result<(), Denied> {
     let object = admission.object.as_ref().or(admission.old_object.as_ref());
     let verdict = object.and_then(|object| object["data"]["verdict"].as_str());

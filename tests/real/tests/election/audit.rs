@@ -1,4 +1,5 @@
-//! Which replica wrote when, and which one held the Lease, in the order of the server's commits.
+//! Records which replica wrote when and which one held the Lease, in the order of the server's
+//! commits.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -36,7 +36,7 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Starts a replica under a name that no other process had.
+    /// Starts a replica under a name that no earlier process had.
     async fn start(&mut self, kind: Kind) {
         self.started += 1;
         let name = match kind {
@@ -50,7 +50,7 @@ impl Program<'_> {
 
     fn replica(&self, identity: &str) -> &Replica {
         let found = self.replicas.iter().find(|one| one.identity == identity);
-        found.unwrap_or_else(|| panic!("{identity} leads and does not run"))
+        found.unwrap_or_else(|| panic!("{identity} leads but is not running"))
     }
 
     fn take(&mut self, identity: &str) -> Replica {
@@ -102,7 +102,7 @@ impl Program<'_> {
         at
     }
 
-    /// Returns the leader once it is one of Pintle's. A candidate of client-go can be first.
+    /// Returns the leader once it is one of Pintle's replicas. A client-go replica may lead first.
     async fn pintle_leader(&mut self) -> String {
         loop {
             let leader = self.leader().await;
@@ -252,7 +252,7 @@ fn check_clocks(history: &History) {
     assert!(skews.iter().any(|hours| *hours < 0), "{skews:?}");
 }
 
-/// At every commit, its writer held the Lease, with the documented exceptions.
+/// Asserts that the writer of every commit held the Lease, with the exceptions below.
 #[allow(clippy::print_stdout, reason = "measurements of a test")]
 fn check_writers(history: &History, paused: &str, paused_go: &str) {
     let mut counts = BTreeMap::<&str, (usize, usize)>::new();
@@ -264,9 +264,9 @@ fn check_writers(history: &History, paused: &str, paused_go: &str) {
     }
     for (writer, (writes, outside)) in &counts {
         println!("{writer:<16} {writes:>4} writes, {outside} outside a term");
-        // Without a gate, client-go writes after a pause until a renewal fails. With one, the request
-        // that is between the check and the network during the pause can be late: one at most, as
-        // this replica sends one at a time.
+        // Without a gate, client-go writes after a pause until a renewal fails. With one, a request
+        // that is between the check and the network during the pause can be late: at most one,
+        // because this replica sends one at a time.
         let allowed = match *writer {
             writer if writer == paused_go => usize::MAX,
             writer if writer == paused => 1,

@@ -32,7 +32,7 @@ pub(super) struct Replica {
     pub(super) identity: String,
     pub(super) kind: Kind,
     child: Child,
-    /// Taken out of `child`, which closes it before it waits for the process.
+    /// Taken out of `child`, which would close it before waiting for the process.
     #[allow(dead_code, reason = "closed on drop, which ends the process")]
     stdin: ChildStdin,
     said: Arc<Mutex<Vec<String>>>,
@@ -86,7 +86,7 @@ impl Replica {
         said.iter().filter(|said| *said == "ended").count()
     }
 
-    /// Sends a signal; returns when.
+    /// Sends a signal and returns the time.
     pub(super) fn signal(&self, signal: Signal) -> Timestamp {
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
         let pid = pid.and_then(Pid::from_raw).unwrap();

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 pub(super) struct File {
     /// The kinds that are compared.
     pub(super) kinds: Vec<String>,
-    /// Fields of every object of a kind, unless the object sets them. `null` leaves one out.
+    /// Fields of every object of a kind, unless the object sets them. `null` removes a field.
     #[serde(default)]
     defaults: BTreeMap<String, Value>,
     pub(super) cases: Vec<Case>,
 }
 
-/// Objects in a namespace of their own, and what becomes of them.
+/// A case: objects in their own namespace, and what becomes of them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
@@ -29,8 +29,8 @@ pub(super) struct Case {
     pub(super) pods: Kubelet,
     #[serde(default)]
     pub(super) create: Vec<Value>,
-    /// Parts of objects, by kind and name, that both sides reach before they are compared. `null` if
-    /// there is no such object.
+    /// Parts of objects, by kind and name, that both sides must reach before they are compared.
+    /// `null` means that the object must not exist.
     #[serde(default)]
     pub(super) expect: BTreeMap<String, Value>,
     /// Further steps.
@@ -53,7 +53,7 @@ pub(super) struct Step {
     pub(super) approval: BTreeMap<String, Value>,
     /// The propagation policy by kind and name.
     pub(super) delete: BTreeMap<String, String>,
-    /// Replaces what the kubelet does.
+    /// Replaces the behaviour of the kubelet.
     pub(super) pods: Option<Kubelet>,
     pub(super) expect: BTreeMap<String, Value>,
 }
@@ -65,11 +65,11 @@ pub(super) struct Accepted {
     pub(super) kind: String,
     /// A pointer into the object.
     pub(super) field: String,
-    #[allow(dead_code, reason = "for readers")]
+    #[allow(dead_code, reason = "documents the case")]
     because: String,
 }
 
-/// What the kubelet does with Pods. There is none, so the test plays it.
+/// What the kubelet does with Pods. There is no kubelet, so the test plays it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Kubelet {
@@ -83,7 +83,7 @@ impl Default for Kubelet {
     }
 }
 
-/// What happens to the Pods with these labels. The first rule that matches counts.
+/// What happens to the Pods with these labels. The first matching rule applies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
@@ -93,7 +93,7 @@ pub(super) struct Rule {
     action: String,
 }
 
-/// What a kubelet reports of a Pod.
+/// What a kubelet reports about a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Nothing,

@@ -1,9 +1,9 @@
 //! A corpus of small manifests, applied to kube-controller-manager's cluster and to ours: the end
 //! states are equal.
 //!
-//! The folder `manifests` has a file for each kind. Each case has a namespace of its own, and several
-//! run at a time. A case is compared once both sides have reached what it expects, and again after each
-//! further step; the sides must be equal and have settled.
+//! The folder `manifests` has a file for each kind. Each case has its own namespace, and several
+//! run concurrently. A case is compared once both sides have reached what it expects, and again
+//! after each further step; the sides must be equal and have settled.
 
 mod case;
 mod side;
@@ -24,7 +24,7 @@ use self::case::{Case, File, Kubelet, Step, has, placed};
 use self::side::{Side, State, comparable};
 use super::pair::difference;
 
-/// How many cases of a file run at a time.
+/// The number of cases of a file that run concurrently.
 const CONCURRENCY: usize = 10;
 /// How long both sides may take to agree.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ struct Played<'a> {
     sides: [Side; 2],
 }
 
-/// Plays a case. Fails with the difference.
+/// Runs a case. Fails with the difference.
 async fn play(case: &Case, file: &File, cluster: &Cluster) -> Result<(), String> {
     let namespace = TestNamespace::create().await;
     let name = namespace.name();
@@ -92,7 +92,7 @@ async fn play(case: &Case, file: &File, cluster: &Cluster) -> Result<(), String>
             break;
         }
     }
-    // What is in the namespace goes with it.
+    // The contents of the namespace are deleted with it.
     played.sides[0].delete_unscoped().await;
     result
 }

@@ -148,7 +148,7 @@ impl Side {
             for object in objects {
                 let name = object["metadata"]["name"].as_str().unwrap();
                 let path = format!("{}/{name}", self.path(&kind));
-                // It may be gone already.
+                // The object may already be gone.
                 let _ = self.send("DELETE", &path, None).await;
             }
         }
@@ -207,7 +207,7 @@ impl Side {
     }
 }
 
-/// A time at which everything happens.
+/// The timestamp of everything that the kubelet reports.
 const THEN: &str = "2026-01-01T00:00:00Z";
 
 fn status_of(report: Report, container: &str, metadata: &Value) -> Value {
@@ -239,8 +239,8 @@ fn status_of(report: Report, container: &str, metadata: &Value) -> Value {
     })
 }
 
-/// Returns a state without what differs between runs: identities, times, addresses, generated names
-/// and hashes.
+/// Returns a state with everything masked that differs between runs: identities, times, addresses,
+/// generated names and hashes.
 pub(super) fn comparable(state: &State, accepted: &[Accepted]) -> Value {
     let mut names: Vec<(String, String)> = Vec::new();
     for (kind, objects) in state {
@@ -307,7 +307,7 @@ fn without_identities(text: &str) -> String {
     text
 }
 
-/// Sorts lists of objects, whose order means nothing to the loops.
+/// Sorts lists of objects, because their order is irrelevant to the loops.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(values) => {

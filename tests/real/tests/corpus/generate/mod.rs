@@ -23,8 +23,8 @@ pub(super) struct Case {
     pub(super) object: Value,
 }
 
-/// Returns the objects for one version of a CRD. `most` limits the violations; all kinds of
-/// constraints have their share.
+/// Returns the objects for one version of a CRD. `most` limits the number of violations, which are
+/// spread over all kinds of constraints.
 pub(super) fn cases(crd: &Crd, schema: &Value, api_version: &str, most: usize) -> Vec<Case> {
     let envelope = |mut object: Value| {
         if !object.is_object() {
@@ -62,7 +62,7 @@ pub(super) fn cases(crd: &Crd, schema: &Value, api_version: &str, most: usize) -
     found
 }
 
-/// Type and name belong to the request, not to the schema.
+/// Replaces type and metadata, which belong to the request, not to the schema.
 fn envelope_of(smallest: &Value, mut object: Value) -> Value {
     for field in ["apiVersion", "kind", "metadata"] {
         if object.is_object() {
@@ -72,7 +72,7 @@ fn envelope_of(smallest: &Value, mut object: Value) -> Value {
     object
 }
 
-/// Selects some violations, spread over all kinds, in an order that depends on nothing but the labels.
+/// Selects some violations, spread over all kinds, in an order that depends only on the labels.
 fn selected(all: Vec<violations::Violation>, most: usize) -> Vec<violations::Violation> {
     if all.len() <= most {
         return all;

@@ -4,7 +4,7 @@ use regex::Regex;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::Value;
 
-/// Tried where a derived string does not match.
+/// Strings to try if a derived one does not match.
 const CANDIDATES: &[&str] = &[
     "a",
     "1",
