@@ -48,7 +48,7 @@ pub(super) type Reconcile =
 /// The state shared by all workers of a controller.
 pub(super) struct Workers {
     pub(super) queue: WorkQueue<ObjectKey>,
-    /// Whether the queue ends with the workers.
+    /// Whether to shut the queue down when the workers stop.
     pub(super) shuts_queue_down: bool,
     pub(super) reconcile: Arc<Reconcile>,
     pub(super) shared: Arc<Shared>,
@@ -59,7 +59,7 @@ pub(super) struct Workers {
     pub(super) next_id: Arc<AtomicU64>,
     /// Which failures of a key are logged.
     pub(super) failures: Repeats<ObjectKey>,
-    /// The keys being reconciled, for the report of a controller that stops.
+    /// The keys being reconciled, for the report when the controller stops.
     pub(super) running: Mutex<BTreeSet<ObjectKey>>,
     pub(super) parked: TaskTracker,
 }
@@ -81,8 +81,8 @@ struct Ended {
 }
 
 impl Workers {
-    /// Runs `count` workers until `shutdown` or the end of the queue, then waits up to `grace` for
-    /// running reconciles.
+    /// Runs `count` workers until `shutdown`, or until the queue is shut down and empty, then waits
+    /// up to `grace` for running reconciles.
     pub(super) async fn run(
         self: Arc<Self>,
         count: usize,
@@ -122,8 +122,8 @@ impl Workers {
         };
         let _ = timeout(grace, ended).await;
         let left = self.queue.left();
-        // Taken together with the rest of the report and before any reconcile is dropped: a dropped
-        // one is retried, and its key would be counted twice.
+        // Collected with the rest of the report, before any reconcile is dropped: the key of a
+        // dropped reconcile is retried and would be counted twice.
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
         // Not awaited: a reconcile that blocks its thread would block the shutdown.
         tasks.abort_all();
@@ -156,7 +156,7 @@ impl Workers {
         }
     }
 
-    /// Reconciles keys until `shutdown`, and finishes the one that is running then.
+    /// Reconciles keys until `shutdown`, then finishes the current reconcile and returns.
     pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         // Dequeued under the same lock that marked the previous key as done.
         let mut next: Option<Item<ObjectKey>> = None;
@@ -273,7 +273,7 @@ impl Workers {
             id,
             primary: None,
         };
-        // The call itself is inside too, because it is user code.
+        // The call itself is user code that may panic, so it is inside the block too.
         let run = AssertUnwindSafe(async { (self.reconcile)(context).await }).catch_unwind();
         let ended = match (&self.shared.record, self.timeout) {
             (None, None) => Ok(run.await),
@@ -467,7 +467,8 @@ impl Workers {
     }
 }
 
-/// Shows in the inspector that workers run, until they stop or the future that runs them is dropped.
+/// Resets the inspector's worker count when the workers stop or the future that runs them is
+/// dropped.
 struct Recorded(inspect::Record);
 
 impl Drop for Recorded {

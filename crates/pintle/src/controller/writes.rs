@@ -20,7 +20,7 @@ use crate::cache::{Kind, Object, ObjectKey};
 /// Writes objects of a kind that is known only at run time, such as
 /// [`DynamicObject`](kube::core::DynamicObject)s.
 ///
-/// [`Context::of`](super::Context::of) returns it. Its writes are recorded for the key just as those
+/// [`Context::of`](super::Context::of) returns it. Its writes are recorded for the key like those
 /// of the context's own methods.
 ///
 /// ```no_run
@@ -68,7 +68,7 @@ impl<'a, K: Kind> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// A conflict if another object has taken the name, or the server's refusal.
+    /// Fails with a conflict if another object now has the name, or with the error of the request.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +122,8 @@ impl<'a, K: Kind> Writes<'a, K> {
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
-                // Without a response the deletion may have happened; the wait for it is bounded.
+                // If there was no response, the deletion may still have happened; the wait for it
+                // is bounded.
                 if matches!(error, kube::Error::Api(_))
                     && let Some(own_writes) = own_writes
                 {
@@ -137,7 +138,7 @@ impl<'a, K: Kind> Writes<'a, K> {
         Request::new(K::url_path(self.kind(), namespace))
     }
 
-    /// Records that the server stored an object of this kind as `version`.
+    /// Records that the server stored an object of this kind with this `resourceVersion`.
     fn wrote(&self, namespace: Option<&str>, version: Option<&str>) {
         if let Some(own_writes) = &self.inner.shared.own_writes
             && let Some(version) = version
@@ -153,7 +154,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// The server refused the request or did not answer.
+    /// Fails if the server refuses the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -168,7 +169,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// A conflict if the object has changed, or the server's refusal.
+    /// Fails with a conflict if the object has changed, or with the error of the request.
     ///
     /// # Cancel safety
     ///
@@ -185,7 +186,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// A conflict if the object has changed, or the server's refusal.
+    /// Fails with a conflict if the object has changed, or with the error of the request.
     ///
     /// # Cancel safety
     ///
@@ -202,7 +203,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// Fails if the server refuses the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -221,7 +222,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// Fails if the server refuses the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -352,7 +353,7 @@ struct DeleteResponse {
 }
 
 impl DeleteResponse {
-    /// Returns whether the object still exists, waiting for its finalizers or grace period.
+    /// Returns whether the object still exists and waits for its finalizers or grace period.
     ///
     /// An object in the response is not enough: kube-apiserver returns Services, Pods and others
     /// even when they are gone. Such an object has no deletion timestamp, or one with a grace period

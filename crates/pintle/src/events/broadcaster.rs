@@ -215,7 +215,7 @@ impl EventBroadcaster {
     }
 
     /// Starts writing events to the API server: as `events.k8s.io/v1`, or as `core/v1` if discovery
-    /// does not list that. Events wait until discovery has answered.
+    /// does not list that. Events are queued until discovery has responded.
     pub fn start_recording(&self, client: Client) -> SinkHandle {
         let sink = ApiSink::new(client);
         let asked = sink.clone();

@@ -1,4 +1,4 @@
-//! One recorded event, before it takes the form of either API.
+//! One recorded event, before it is converted for either API.
 
 use std::{collections::BTreeMap, fmt};
 

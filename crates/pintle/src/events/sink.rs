@@ -82,8 +82,8 @@ impl SinkError {
         self.is_already_exists() || matches!(self, Self::Refused(status) if terminating(status))
     }
 
-    /// Returns whether the same write may succeed later. That includes a busy server: client-go
-    /// leaves those retries to its HTTP client, which ours does not do.
+    /// Returns whether the same write may succeed later. This includes a busy server: client-go
+    /// leaves those retries to its HTTP client, but ours does not retry.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,

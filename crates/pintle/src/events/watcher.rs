@@ -1,4 +1,4 @@
-//! Sinks that are functions: the log, and functions of the user.
+//! Sinks that call a function: the one that writes the log, or one of the user's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

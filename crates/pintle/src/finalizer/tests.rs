@@ -67,7 +67,7 @@ async fn object_is_held_only_once_its_finalizer_is_stored() {
     let (api, patches) = server(200);
     let config = config(&["other/one"], false);
     let guard = ours.guard(&api, &config).await.expect("stored");
-    // The new version, so that the object can be written again.
+    // The held object has the new `resourceVersion`, so that it can be written again.
     let stored = |object: &ConfigMap| object.metadata.resource_version.as_deref() == Some("8");
     assert!(matches!(guard, Guard::Held(held) if stored(held.object())));
     let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one", OURS] });

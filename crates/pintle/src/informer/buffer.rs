@@ -9,10 +9,10 @@ use crate::object::ObjectKey;
 
 /// The waiting events of one handler, in order.
 ///
-/// A lossless buffer is a plain queue. A coalescing one is plain up to its bound; beyond it, it
-/// merges: for each key it knows the positions of the pending deletion and of the event after it,
-/// and joins a new event to those. Positions that merging empties are holes, skipped by `pop` and
-/// swept when there are too many. Drained to half its bound, the buffer is plain again.
+/// A lossless buffer is a plain queue. A coalescing buffer is plain up to its bound. Beyond that it
+/// merges: for each key it records the positions of the pending deletion and of the event after it,
+/// and merges new events into these. Merging leaves holes, which `pop` skips and which are swept
+/// when there are too many. Once drained to half its bound, the buffer is plain again.
 ///
 /// Merging turns the events of one object into one with the first old and the latest new state. An
 /// object that was created and deleted in the meantime is not reported at all, and a deletion stays

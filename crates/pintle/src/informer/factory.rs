@@ -30,7 +30,8 @@ use crate::{
 ///
 /// `InformerFactory` is a handle; clones refer to the same factory. Each [`WatchInput`] has one
 /// informer: one list and one watch, however many controllers use it. Once the factory has started,
-/// an informer runs from the moment it is requested. It stops when the last handle, lister, registration and stream of it is dropped.
+/// an informer runs from the moment it is requested. It stops when its last handle, lister,
+/// registration or stream is dropped.
 ///
 /// # Restarting
 /// After the token of an earlier [`start`](Self::start) was cancelled, the factory can be started
@@ -239,10 +240,10 @@ impl InformerFactory {
         input.identity(namespace.as_deref())
     }
 
-    /// Registers `informer` as the one of `input`, replacing any other: for a source of your own, as
-    /// in tests.
+    /// Registers `informer` for `input`, replacing any other. Use it for a custom source, as in
+    /// tests.
     ///
-    /// Once it has stopped, adopt another: the factory cannot build one from the same source.
+    /// Once it has stopped, adopt a new one: the factory cannot rebuild it from a custom source.
     pub fn adopt<K: Kind>(&self, input: &WatchInput<K>, informer: &SharedInformer<K>) {
         let identity = self.identity(input);
         let mut state = self.shared.state.lock();
@@ -286,7 +287,7 @@ impl InformerFactory {
         }
     }
 
-    /// Starts an informer, unless the factory is not running; then the next `start` does.
+    /// Starts an informer if the factory is running; otherwise the next `start` does.
     pub(super) fn start_if_running(&self, state: &mut Registry, identity: &Identity) {
         let Some((token, runtime)) = state.started.clone().filter(|_| state.can_run()) else {
             return;

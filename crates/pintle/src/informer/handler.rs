@@ -27,7 +27,7 @@ use crate::{
 /// compute.
 pub(super) struct Notification<K> {
     pub(super) event: Event<K>,
-    /// Whether the event carries no change, so that only handlers that asked for a resync get it.
+    /// Whether the event carries no change, so that only handlers that requested a resync get it.
     pub(super) resync: bool,
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{clock, reflector::Status};
 
 /// How long an informer may be without a watch before it is reported. Watches end all the time and
-/// API servers restart; a cache that is this far out of date should be reported.
+/// API servers restart, so shorter gaps are normal.
 const TOLERANCE: Duration = Duration::from_secs(30);
 
 /// How often a wait for watches checks them.

@@ -1,5 +1,5 @@
-//! What the inspector reads of the informers of a factory: their state in words, and their objects
-//! without types.
+//! The inspector's view of a factory's informers: their states as text, and their objects without
+//! types.
 
 use std::sync::{Arc, Weak, atomic::Ordering};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::object::{Header, Kind, ObjectKey};
 
-/// A factory that is not kept alive.
+/// A weak reference to a factory.
 #[derive(Clone)]
 pub(crate) struct WeakFactory(Weak<Shared>);
 
@@ -40,7 +40,7 @@ pub(crate) trait Cached: Send + Sync {
     fn list(&self, namespace: Option<&str>) -> Vec<Arc<dyn Header>>;
 }
 
-/// A cache of a factory, with what it holds.
+/// A cache of a factory, with the kind of its objects.
 pub(crate) struct Cache {
     pub(crate) api_version: String,
     pub(crate) kind: String,
@@ -116,7 +116,7 @@ impl WeakFactory {
 }
 
 impl Entry {
-    /// Returns the state in one word, and the reason in words.
+    /// Returns the state as one word, and the reason as text.
     fn inspect(&self, now: Instant) -> (&'static str, String) {
         let status = self.informer.runner().status.borrow().to_string();
         match self.state(now) {

@@ -184,7 +184,7 @@ impl StageMetrics {
     }
 }
 
-/// This informer's share of a counter that it shares with informers of the same labels.
+/// This informer's share of a counter that all informers with the same labels have in common.
 struct Tally {
     counter: Counter,
     shown: AtomicU64,
@@ -207,7 +207,8 @@ impl Tally {
     }
 }
 
-/// A share of a gauge that all with the same labels have in common. Dropping it takes it back.
+/// A share of a gauge that everything with the same labels has in common. Dropping it subtracts the
+/// share.
 struct Share {
     gauge: Gauge,
     shown: AtomicI64,

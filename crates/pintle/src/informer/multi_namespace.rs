@@ -1,6 +1,6 @@
 //! Several namespaces behind one cache.
 //!
-//! A server watches one namespace or all of them. An informer of several namespaces therefore runs
+//! A watch covers one namespace or all of them. An informer of several namespaces therefore runs
 //! one reflector and log per namespace, and applies all logs to one cache:
 //!
 //! ```text
@@ -11,10 +11,10 @@
 //!
 //! All of it runs in the one task of the informer, so the cache has one writer and a list replaces
 //! the objects of its namespace in one step. When a namespace leaves the set, its reflector is
-//! dropped before its objects are removed: nothing of it can arrive later.
+//! dropped before its objects are removed, so that none of them can reappear.
 //!
 //! Each namespace advances through `resourceVersion`s independently. A quiet one lags behind until
-//! its next bookmark, so whether the cache shows a write is asked per namespace.
+//! its next bookmark, so whether the cache shows a write is decided per namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +64,7 @@ pub(super) struct MultiNamespace<K> {
     /// Whether a selector leaves objects out.
     pub(super) selects: bool,
     state: Mutex<State>,
-    /// Whether every namespace has been listed at some time.
+    /// Whether all namespaces have been listed at some point.
     synced: watch::Sender<bool>,
     status: watch::Sender<Status>,
     /// Notified when a namespace has advanced, and when the namespaces change.
@@ -197,7 +197,7 @@ impl<K: Kind> MultiNamespace<K> {
                     () = shutdown.cancelled() => return,
                     // The sender is in `self`, so this is never an error.
                     _ = wanted.changed() => break,
-                    // A namespace that was removed; its watch closes here.
+                    // The future of a removed namespace: its watch closes here.
                     Some(_) = running.next() => {}
                 }
             }

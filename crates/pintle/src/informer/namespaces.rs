@@ -23,12 +23,13 @@ use tokio::sync::watch;
 /// - When a namespace is **removed**, its watch ends and its objects leave the cache. They are
 ///   delivered as [`Deleted`](super::Event::Deleted) with `exact: false`, as are objects that stop
 ///   matching a selector: to a watcher, an object it can no longer see is gone. Code that releases
-///   something when an object is gone must therefore ask the server first, or use a finalizer.
+///   something when an object is gone must therefore check with the server first, or use a
+///   finalizer.
 ///
 /// # Readiness
-/// The informer has synced when every namespace it began with has been listed, and stays synced.
-/// [`wait_for_sync`](super::InformerFactory::wait_for_sync) also waits for namespaces that were added
-/// since, and `/readyz` fails if one of them could not be listed for 30 seconds.
+/// The informer has synced when every namespace it started with has been listed, and stays synced.
+/// [`wait_for_sync`](super::InformerFactory::wait_for_sync) also waits for namespaces that were
+/// added since, and `/readyz` fails if one of them could not be listed for 30 seconds.
 ///
 /// ```
 /// use pintle::informer::Namespaces;
@@ -36,7 +37,7 @@ use tokio::sync::watch;
 /// let tenants = Namespaces::new(["blue", "green"]);
 /// assert!(tenants.add("red"));
 /// assert!(tenants.remove("blue"));
-/// assert!(!tenants.remove("blue"), "not there any more");
+/// assert!(!tenants.remove("blue"), "already removed");
 /// assert_eq!(tenants.names(), ["green", "red"]);
 /// ```
 #[derive(Clone)]

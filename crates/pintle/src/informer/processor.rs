@@ -285,8 +285,8 @@ impl<K: Kind> Processor<K> {
         self.tasks.wait().await;
     }
 
-    /// Applies entries of a log to the cache, then notifies the handlers. `within` is the namespace
-    /// that the log is about, if there are several.
+    /// Applies entries of a log to the cache, then notifies the handlers. If there are several
+    /// namespaces, `within` is the one that the log is about.
     ///
     /// Index functions are user code, so their values are computed before the locks are taken; if an
     /// index was added in the meantime, they are computed again.

@@ -67,13 +67,14 @@ impl<'a, K: Kind> HandlerBuilder<'a, K> {
         self
     }
 
-    /// Merges the waiting events of each object once more than `events` wait for the handler.
+    /// Merges the waiting events of each object when more than `events` are waiting for the
+    /// handler.
     ///
     /// By default every event is delivered and the buffer of a slow handler grows. With coalescing,
     /// the buffer is bounded by the number of objects. The events of one object become one, with
     /// the first old and the latest new state; a deletion and an addition under the same name stay
-    /// two; an object that was created and deleted while the handler lagged is **not reported at
-    /// all**.
+    /// separate; an object that was created and deleted while the handler lagged is **not reported
+    /// at all**.
     ///
     /// Use it for a handler that maintains its own view of the objects: after applying every event,
     /// the view is right. Do not use it to feed a queue. Workers read the cache, which is ahead of
@@ -160,7 +161,7 @@ pub struct Registration {
     _usage: Arc<Usage>,
 }
 
-/// A handler of any kind, with its informer.
+/// A handler and its informer, with the type of the objects erased.
 trait Registered: Send + Sync {
     fn remove(&self);
     fn panics(&self) -> u64;

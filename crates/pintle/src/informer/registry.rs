@@ -183,9 +183,9 @@ pub(crate) struct Identity {
 /// Which set of namespaces an informer follows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NamespaceSet {
-    /// A set that never changes is known by its contents.
+    /// A set that never changes is identified by its contents.
     Fixed(BTreeSet<String>),
-    /// A [`Namespaces`](super::Namespaces) handle is known by its id.
+    /// A [`Namespaces`](super::Namespaces) handle is identified by its id.
     Live(u64),
 }
 
@@ -224,13 +224,13 @@ impl Entry {
     }
 }
 
-/// An informer of any kind.
+/// An informer, with the type of its objects erased.
 pub(super) trait AnyInformer: Send {
     fn as_any(&self) -> &dyn Any;
     fn runner(&self) -> &Arc<Runner>;
     fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
     fn has_synced(&self) -> bool;
-    /// As `has_synced`, and with the namespaces that were added since.
+    /// Like `has_synced`, but includes the namespaces that were added since.
     fn is_filled(&self) -> bool;
     fn filled(&self) -> BoxFuture<'static, bool>;
     fn is_stopped(&self) -> bool;

@@ -115,7 +115,7 @@ impl<K: Kind> Processor<K> {
     }
 }
 
-/// Returns the effective resync period of a handler that asks for `wanted`.
+/// Returns the effective resync period of a handler that requests `wanted`.
 ///
 /// Before the start, a shorter period shortens the informer's; later it is raised to it.
 pub(super) fn resync_period(

@@ -146,8 +146,8 @@ impl<K: Kind> SharedInformer<K> {
     /// Calls `handle` with every event, one at a time and in order.
     ///
     /// Delivery is lossless; see [slow handlers](super#slow-handlers) for what that costs. The
-    /// function must not block: it decides what to do, usually by adding a key to a queue. Code that
-    /// awaits takes the events as a [stream](HandlerBuilder::stream).
+    /// function must not block: it decides what to do, usually by adding a key to a queue. Code
+    /// that awaits should use a [stream](HandlerBuilder::stream) instead.
     ///
     /// # Examples
     /// ```
@@ -214,7 +214,7 @@ impl<K: Kind> SharedInformer<K> {
         self.processor.feed.has_synced()
     }
 
-    /// Returns whether the cache was filled and is not kept up to date at this moment.
+    /// Returns whether the cache was filled but is currently not kept up to date.
     pub(crate) fn is_stale(&self) -> bool {
         self.has_synced() && !self.runner.status.borrow().is_following()
     }
@@ -335,8 +335,8 @@ pub(super) async fn run<K: Kind>(
     processor.ended().await;
 }
 
-/// Pops entries from a log until it is closed and empty. `within` names the one of several
-/// namespaces that the log is about.
+/// Pops entries from a log until it is closed and empty. If there are several namespaces, `within`
+/// is the one that the log is about.
 pub(super) async fn pump<K: Kind>(
     processor: &Processor<K>,
     runner: &Runner,

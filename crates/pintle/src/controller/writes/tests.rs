@@ -15,7 +15,7 @@ fn delete_response_distinguishes_terminating_from_gone() {
     let unscheduled = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0});
     assert!(
         !is_terminating(unscheduled),
-        "a Pod without a node goes immediately"
+        "a Pod without a node is removed immediately"
     );
     let graceful = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 30});
     assert!(is_terminating(graceful));

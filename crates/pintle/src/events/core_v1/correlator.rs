@@ -23,7 +23,7 @@ const DISTINCT_MESSAGES: usize = 10;
 const GROUP_TTL: Duration = Duration::from_mins(10);
 /// The number of events of one type that one object may cause at once.
 const SPAM_BURST: u32 = 25;
-/// The time after which the object may cause one more.
+/// How long such an object has to wait for each further event.
 const SPAM_REFILL: Duration = Duration::from_mins(5);
 const COMBINED: &str = "(combined from similar events): ";
 
@@ -228,8 +228,8 @@ pub(in crate::events) fn or_empty(part: Option<&String>) -> &str {
     part.map_or("", String::as_str)
 }
 
-/// Joins parts into a key. Each part is preceded by its length, so different parts never give the
-/// same key.
+/// Joins parts into a key. Each part is preceded by its length, so different parts never produce
+/// the same key.
 pub(in crate::events) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     parts.into_iter().fold(String::new(), |mut key, part| {
         key.push_str(&part.len().to_string());

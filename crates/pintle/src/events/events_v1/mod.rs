@@ -17,9 +17,9 @@ use super::{
 
 /// The task of one `events.k8s.io/v1` sink.
 ///
-/// It never stops receiving: while a write waits for its answer or its next try, occurrences go into
-/// the cache, where repeats cost nothing. One write is in flight at a time, so the writes of one
-/// event are in order.
+/// It never stops receiving: while a write waits for its response or its next attempt, occurrences
+/// go into the cache, where repeats cost nothing. One write is in flight at a time, so the writes
+/// of one event are in order.
 #[derive(Debug)]
 pub(super) struct SeriesWriter<S> {
     sink: Arc<S>,

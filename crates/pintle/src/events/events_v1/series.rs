@@ -30,8 +30,8 @@ pub(super) const REFRESH: Duration = Duration::from_mins(30);
 ///
 /// Occurrences that differ only in message, time and `resourceVersion` of the object are one event.
 /// The first occurrence makes the event *due* for creation, the second for becoming a series; later
-/// ones are only counted. A due event is queued once, however often it occurs in the meantime; taken
-/// out of the queue it is *in flight* and written with its count at that moment, so an unreachable
+/// ones are only counted. A due event is queued once, however often it occurs in the meantime. Once
+/// dequeued, it is *in flight* and is written with its count at that moment, so an unreachable
 /// server costs neither order nor memory. Once written, it is *idle* until it occurs again, is
 /// refreshed, or was silent long enough to be removed.
 ///

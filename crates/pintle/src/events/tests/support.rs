@@ -215,7 +215,7 @@ impl<E: Serialize + DeserializeOwned + Send + Sync + 'static> EventSink<E> for F
     }
 }
 
-/// Returns the stored event with a `resourceVersion`, as a server answers.
+/// Returns the stored event with a `resourceVersion`, as a server does.
 fn answer<E: DeserializeOwned>(mut stored: Value) -> E {
     stored["metadata"]["resourceVersion"] = "7".into();
     serde_json::from_value(stored).expect("an event")

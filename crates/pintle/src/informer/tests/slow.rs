@@ -49,7 +49,7 @@ async fn slow_apply_with_many_waiting_entries_is_logged() {
             logged,
             "{text}"
         );
-        // Those, and the reflector's own list.
+        // The waiting entries and the reflector's own list.
         assert!(!logged || text.contains(" depth=21 "), "{text}");
     }
 }
