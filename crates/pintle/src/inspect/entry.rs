@@ -84,7 +84,7 @@ impl Via {
 pub enum Delay {
     /// Its last reconcile failed.
     BackOff,
-    /// Its last reconcile asked for it.
+    /// Its last reconcile requested it.
     Requeue,
     /// A cache does not show its own writes yet.
     OwnWrite,
@@ -191,7 +191,7 @@ impl Change {
         }
     }
 
-    /// Returns the bytes that the states keep in memory, at most.
+    /// Returns an upper bound of the bytes that the states keep in memory.
     pub(super) fn weight(&self) -> usize {
         let states = self.states.lock();
         let bytes = |states: &States| states.old.bytes().len() + states.new.bytes().len();
@@ -344,9 +344,9 @@ enum Heavy {
     Write(Arc<Write>),
 }
 
-/// What no longer fits into the budget. Dropping it drops the states of objects, which can run user
-/// code, so the caller does so after it released its locks.
-#[must_use = "dropped under the lock of `Retained` otherwise"]
+/// The states that no longer fit into the budget. Dropping them can run user code, so the caller
+/// drops them after releasing its locks.
+#[must_use = "if unused, it is dropped under the lock of `Retained`"]
 pub(super) struct Evicted(Vec<Heavy>);
 
 impl Drop for Evicted {
@@ -366,7 +366,7 @@ impl Drop for Evicted {
     }
 }
 
-/// The states that the record keeps, oldest first, within a budget of bytes.
+/// The states that the record retains, oldest first, within a budget of bytes.
 #[derive(Default)]
 pub(super) struct Retained {
     queue: VecDeque<(Heavy, usize)>,

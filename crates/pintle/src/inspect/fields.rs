@@ -12,7 +12,7 @@ use super::model::Changed;
 /// How many changed fields are listed for one change.
 const MAX_FIELDS: usize = 24;
 
-/// How deep paths go. Below, a whole value counts as changed.
+/// The maximum depth of a path. Below it, a value counts as changed as a whole.
 const MAX_DEPTH: usize = 12;
 
 /// Fields that every write changes.
@@ -25,8 +25,8 @@ pub(super) fn changed(before: &Value, after: &Value) -> Vec<Changed> {
     found
 }
 
-/// Returns the paths of a merge patch or apply configuration whose values differ from `before`, or all
-/// of them without it.
+/// Returns the paths of a merge patch or apply configuration whose values differ from `before`, or
+/// all paths if there is no `before`.
 pub(super) fn written(before: Option<&Value>, patch: &Value) -> Vec<String> {
     let mut found = Vec::new();
     patched(before, patch, &mut String::new(), 0, &mut found);
@@ -86,7 +86,7 @@ fn patched(
     match patch {
         Value::Object(fields) if !fields.is_empty() && depth < MAX_DEPTH => {
             for (name, value) in fields {
-                // They name the object and state a precondition.
+                // These identify the object; a UID is also a precondition.
                 if depth == 0 && matches!(name.as_str(), "apiVersion" | "kind")
                     || depth == 1 && path == "metadata" && is_identity(name)
                 {
@@ -106,7 +106,7 @@ fn is_identity(name: &str) -> bool {
     matches!(name, "name" | "namespace" | "uid" | "creationTimestamp")
 }
 
-/// Appends a field to the path for the time of a call.
+/// Appends a field to the path for the duration of a call.
 fn inside(path: &mut String, name: &str, depth: usize, then: impl FnOnce(&mut String)) {
     if depth == 1 && path == "metadata" && NOISE.contains(&name) {
         return;

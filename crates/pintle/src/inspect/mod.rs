@@ -14,21 +14,21 @@
 //!
 //! # Cost and bounds
 //!
-//! Recording an event, a reconcile or a delay takes one or two short locks and a few look-ups per key,
-//! and formats nothing but the error of a failed reconcile. A write costs more: the name of its object
-//! is read from the request's body, the object is looked up in the caches, and the message of a
-//! refusal is read. Each key has a ring of
-//! [64 entries](Settings::entries_per_key); [65,536 entries](Settings::entries) are kept for a controller
-//! in all, and the keys that were idle longest are dropped first. To name the fields that changed,
-//! the record keeps the states before and after recent changes, up to
-//! [16 MiB](Settings::state_bytes); for older changes it knows whether the spec changed.
+//! Recording an event, a reconcile or a delay takes one or two short locks and a few look-ups per
+//! key, and formats nothing but the error of a failed reconcile. A write costs more: the name of
+//! its object is read from the request's body, the object is looked up in the caches, and the
+//! message of a refusal is read. Each key has a ring of [64 entries](Settings::entries_per_key);
+//! [65,536 entries](Settings::entries) are kept for a controller in total, and the keys that were
+//! idle longest are dropped first. To name the fields that changed, the record keeps the states
+//! before and after recent changes, up to [16 MiB](Settings::state_bytes); for older changes it
+//! knows whether the spec changed.
 //!
 //! # What it never shows
 //!
 //! The data and annotations of Secrets, also of Secrets inside other objects; annotations and
-//! environment variables whose names say that they hold a secret; well-known copies of objects in
-//! annotations; and inside any text, bearer and JSON web tokens and the values that the API server
-//! refused, unless they are short and plain. See [`Inspector::serve`] for who may look.
+//! environment variables whose names suggest a secret; well-known copies of objects in annotations;
+//! and inside any text, bearer and JSON web tokens and the values that the API server refused,
+//! unless they are short and plain. See [`Inspector::serve`] for who has access.
 //!
 //! # Use
 //!
@@ -109,7 +109,7 @@ use crate::{
     queue::WorkQueue,
 };
 
-/// For how many keys answers are remembered.
+/// For how many keys of a controller answers are cached.
 const MAX_JUDGED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// Records why keys run, and answers questions about them. See the [module](self).
@@ -128,7 +128,7 @@ struct Program {
     /// When the record began, on both clocks.
     origin: Instant,
     started: Timestamp,
-    /// By name, so that another controller of that name takes its place. Not kept alive.
+    /// Weak references by name: a new controller of the same name replaces the old one.
     records: Mutex<BTreeMap<String, Weak<Inner>>>,
     factories: Mutex<Vec<WeakFactory>>,
     retained: Mutex<Retained>,
@@ -172,7 +172,7 @@ impl Inspector {
         requests::client(inner)
     }
 
-    /// Returns the record of a controller of `K` with workers of its own, on `queue`.
+    /// Returns the record for a hand-written controller of `K` whose workers use `queue`.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -61,7 +61,7 @@ pub struct Controller {
     pub kind: String,
     /// The kinds that wake it, its own first.
     pub watches: Vec<String>,
-    /// How many workers run. None on a replica that does not lead.
+    /// How many workers run. Zero on a replica that is not the leader.
     pub workers: usize,
     /// Its queue.
     pub queue: Queue,
@@ -75,13 +75,13 @@ pub struct Controller {
 pub struct Queue {
     /// Keys that wait for a worker.
     pub ready: usize,
-    /// Keys that wait for a time.
+    /// Keys whose delay has not expired.
     pub delayed: usize,
-    /// Keys that a worker reconciles.
+    /// Keys that are being reconciled.
     pub processing: usize,
     /// Keys that wait until a cache shows their own writes.
     pub parked: usize,
-    /// For how long the oldest key in process has been there, in milliseconds.
+    /// How long the longest-running key has been processed, in milliseconds.
     pub longest_millis: u64,
 }
 
@@ -180,12 +180,12 @@ pub enum KeyState {
         /// How many keys are ahead of it, at most.
         ahead: usize,
     },
-    /// It waits for a time.
+    /// It waits until its delay expires.
     Delayed {
         /// How long is left, in seconds.
         left: f64,
     },
-    /// A worker reconciles it.
+    /// A worker is reconciling it.
     Processing {
         /// For how long, in seconds.
         seconds: f64,
@@ -242,7 +242,7 @@ pub struct Why {
 pub enum Verdict {
     /// Something is wrong, and waiting alone does not help.
     Failing,
-    /// Work is going on or about to.
+    /// Work is in progress or about to start.
     Waiting,
     /// Nothing is known about the object.
     #[default]
@@ -349,12 +349,12 @@ pub enum What {
     Delay {
         /// `backOff`, `requeue`, `ownWrite` or `rateLimit`.
         reason: String,
-        /// How long, in seconds. For one in progress, until when it is planned.
+        /// How long, in seconds; for a wait in progress, its planned length.
         seconds: f64,
     },
-    /// Something else, such as a fault of the trials.
+    /// Something else, such as a fault that a trial injected.
     Note {
-        /// What.
+        /// The text to show.
         text: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The record of one controller: a ring of entries per key, bounded in all.
+//! The record of one controller: a ring of entries per key, with a bound on their total.
 //!
 //! Recording takes one lock and one look-up, formats nothing and compares nothing. What needs work,
 //! such as finding the fields that a change touched, is done when the record is read.
@@ -36,10 +36,10 @@ use crate::{
 
 /// Records what happens to the keys of one controller. Returned by [`Inspector::record`].
 ///
-/// A [`Controller`](crate::controller::Controller) records by itself. This is for workers of your own:
-/// report the events that enqueue keys with [`woke`](Self::woke), and run each reconcile inside
-/// [`reconcile`](Self::reconcile), with a client from [`Inspector::client`] so that its writes are
-/// recorded too.
+/// A [`Controller`](crate::controller::Controller) records by itself. This type is for hand-written
+/// workers: report the events that enqueue keys with [`woke`](Self::woke), and run each reconcile
+/// inside [`reconcile`](Self::reconcile), with a client from [`Inspector::client`] so that its
+/// writes are recorded too.
 #[derive(Clone)]
 pub struct Record {
     pub(super) inner: Arc<Inner>,
@@ -51,12 +51,12 @@ pub(super) struct Inner {
     pub(super) group: String,
     pub(super) kind: Arc<str>,
     pub(super) watches: Mutex<Arc<[String]>>,
-    /// Describes the number of a cause.
+    /// Describes a cause, given its number.
     pub(super) cause: fn(u8, &[String]) -> String,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) workers: AtomicUsize,
     pub(super) log: Mutex<Log>,
-    /// Answers about keys in lists.
+    /// Cached answers about keys in lists.
     pub(super) judged: Mutex<LruCache<ObjectKey, Judged>>,
 }
 
@@ -150,7 +150,7 @@ impl Log {
             log.failures = log.failures.saturating_add(1);
         } else {
             log.failures = 0;
-            // A run that did the same as the one before, with nothing in between, is counted.
+            // A run that repeats the previous one, with nothing in between, only raises its count.
             if let Some(Stored {
                 at: last,
                 times,
@@ -190,8 +190,8 @@ impl Record {
         self.inner.workers.store(count, Ordering::Relaxed);
     }
 
-    /// Sets the kinds that wake the keys, which the loop is drawn with. An informer of one of them that
-    /// is not synced explains why nothing runs. Default: the controller's own.
+    /// Sets the kinds that wake the keys, which the page shows as the loop. If an informer of one
+    /// of them is not synced, that explains why nothing runs. Default: the controller's own.
     pub fn watches<T: Into<String>>(&self, kinds: impl IntoIterator<Item = T>) {
         self.set_watches(&kinds.into_iter().map(Into::into).collect());
     }
@@ -265,7 +265,7 @@ impl Record {
     ///
     /// # Panics
     ///
-    /// Panics if `run` or `describe` does, after it recorded the panic.
+    /// Panics if `run` or `describe` does, after recording the panic.
     pub async fn reconcile<T, E>(
         &self,
         key: &ObjectKey,

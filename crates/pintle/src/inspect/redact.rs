@@ -1,9 +1,9 @@
 //! Removes secrets before anything leaves the process.
 //!
-//! Three places hold them: the data and annotations of Secrets, also of Secrets inside other objects;
-//! annotations and environment variables whose names say so; and any text, such as an error message,
-//! which may hold tokens and the values that the server refused. What is removed is replaced by
-//! [`HIDDEN`], so that a reader sees that something is there.
+//! Three places hold them: the data and annotations of Secrets, also of Secrets inside other
+//! objects; annotations and environment variables whose names suggest a secret; and any text, such
+//! as an error message, which may hold tokens and the values that the server refused. What is
+//! removed is replaced by [`HIDDEN`], so that a reader sees that something is there.
 
 use serde_json::{Map, Value};
 
@@ -75,7 +75,7 @@ fn hide_secret(secret: &mut Map<String, Value>) {
     }
 }
 
-/// Hides the values of a map. What should be a map and is not is hidden as a whole.
+/// Hides the values of a map. A value that should be a map but is not is hidden as a whole.
 fn hide_all(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(hide),
@@ -144,9 +144,9 @@ fn clean(text: &str) -> Option<String> {
 
 /// Returns the text up to the first refused value that has to be hidden; `None` if all can be shown.
 ///
-/// Where a value ends cannot be told from the text, because it may contain whatever follows one. So
-/// only short words and short quoted strings are shown, and anything else is hidden with all that
-/// follows.
+/// The text does not show where a value ends, because the value may contain anything that can
+/// follow it. So only short words and short quoted strings are shown; anything else is hidden along
+/// with the rest of the text.
 fn without_values(text: &str) -> Option<String> {
     let begins = REFUSED.iter().flat_map(|before| {
         let found = text.match_indices(before);

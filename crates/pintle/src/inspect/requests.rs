@@ -31,7 +31,7 @@ tokio::task_local! {
 /// Records that the client-side rate limit held up a request of the current reconcile.
 #[cfg(feature = "limits")]
 pub(crate) fn limited(waited: std::time::Duration) {
-    // The same threshold below which a person would not notice.
+    // A shorter wait is too short for a person to notice.
     if waited < std::time::Duration::from_millis(10) {
         return;
     }
@@ -172,7 +172,7 @@ struct NamedMetadata {
 
 fn named(body: &[u8]) -> Named {
     let mut named: Named = serde_json::from_slice(body).unwrap_or_default();
-    // The options of a deletion are not an object.
+    // The body of a deletion holds its options, not an object.
     named.kind = named.kind.filter(|kind| kind != "DeleteOptions");
     named
 }
@@ -205,7 +205,7 @@ impl Target {
         let mut resource = parts.next()?.to_owned();
         let mut rest: Vec<&str> = parts.collect();
         let mut namespace = None;
-        // Writing a Namespace itself, or its status, has no resource behind the name.
+        // A request for a Namespace itself, or its subresources, has no resource after the name.
         if resource == "namespaces" && rest.len() >= 2 && !matches!(rest[1], "status" | "finalize")
         {
             namespace = Some(rest[0].to_owned());

@@ -1,8 +1,9 @@
 //! Serves the page and the API over plain HTTP.
 //!
-//! Everything is read-only, every response is bounded, and so are the connections, in number and in
-//! time. A stream sends a new state when something has changed, at most twice a second, and every two
-//! seconds otherwise, because texts contain times. It ends after ten minutes; browsers reconnect.
+//! Everything is read-only; the size of responses and the number and duration of connections are
+//! bounded. A stream sends a new state when something has changed, at most twice a second, and
+//! otherwise every two seconds, because texts contain times. It ends after ten minutes; browsers
+//! reconnect.
 
 use std::{
     convert::Infallible,
@@ -49,17 +50,17 @@ use crate::{cache::ObjectKey, probes::accept};
 const CONNECTIONS: usize = 32;
 /// The number of concurrent streams; further ones are refused, so that requests get through.
 const STREAMS: usize = 16;
-/// The number of concurrent traces; further ones are refused, because each takes much CPU.
+/// The number of concurrent traces; further ones are refused, because each uses a lot of CPU.
 const TRACES: usize = 1;
 /// How long a connection may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may last whose response is not a stream, also if its peer does not read.
+/// How long a connection may last unless its response is a stream, even if its peer does not read.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// When a stream ends.
 const STREAM_AGE: Duration = Duration::from_mins(10);
 /// How often a stream looks for changes.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a stream sends although nothing but time has changed.
+/// How often a stream sends if only the time has changed.
 const REFRESH: Duration = Duration::from_secs(2);
 /// How long to wait after `accept` fails.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -86,11 +87,11 @@ pub enum ServeError {
     /// No token is required, but other machines could connect.
     #[error("{0} is not a loopback address: serve the inspector there only with a token")]
     NeedsToken(SocketAddr),
-    /// The token that was set is empty, so that everybody would know it.
-    #[error("the inspector's token is empty: set another one, or let it be made up")]
+    /// The configured token is empty, so anyone would know it.
+    #[error("the inspector's token is empty: set another one, or none to have it generated")]
     EmptyToken,
-    /// The system has no randomness for a token.
-    #[error("cannot make up a token: {0}")]
+    /// The system cannot provide random bytes for a token.
+    #[error("cannot generate a token: {0}")]
     Random(String),
 }
 
@@ -104,8 +105,8 @@ impl Inspector {
     ///
     /// # Errors
     ///
-    /// The address cannot be bound, or is not a loopback address and no token is required, or the
-    /// [token](super::Settings::token) that was set is empty.
+    /// Fails if the address cannot be bound, if it is not a loopback address and no token is
+    /// required, or if the configured [token](super::Settings::token) is empty.
     ///
     /// # Cancel safety
     ///
@@ -177,7 +178,8 @@ impl Serving {
         }
     }
 
-    /// Returns the URL for a log. It lacks a token that the operator set, which may be valid for long.
+    /// Returns the URL for a log. It omits a token that the operator set, which may be valid for a
+    /// long time.
     pub(crate) fn logged_url(&self) -> String {
         if self.is_fixed {
             format!("http://{}/", self.address)
@@ -299,7 +301,7 @@ impl Server {
                     return plain(StatusCode::SERVICE_UNAVAILABLE, why);
                 };
                 let inspector = inspector.clone();
-                // The task goes on without the connection, and keeps the permit.
+                // The task continues without the connection, and holds the permit.
                 let trace = tokio::task::spawn_blocking(move || {
                     let trace = json(&inspector.trace());
                     drop(permit);
@@ -316,9 +318,9 @@ impl Server {
         }
     }
 
-    /// Returns the refusal of a request that does not present the token. Without a token, only
-    /// requests to a loopback name are served, so that no web site can reach the API under a name of
-    /// its own.
+    /// Returns the refusal of a request that does not present the token. If no token is required,
+    /// only requests to a loopback name are served, so that no web site can reach the API through
+    /// its own host name (DNS rebinding).
     fn refuse(&self, headers: &HeaderMap, query: &Parameters) -> Option<Response<Body>> {
         let Some(token) = &self.token else {
             return (!is_local(headers)).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
@@ -334,7 +336,7 @@ impl Server {
         })
     }
 
-    /// Streams the answer to the same question, again whenever it may have changed.
+    /// Streams the answer to a query, sending it again whenever it may have changed.
     fn stream(&self, query: &Parameters) -> Response<Body> {
         let key = match query.get("view") {
             Some("key") => match query.key() {
@@ -371,7 +373,7 @@ struct Feed {
     inspector: Inspector,
     list: Query,
     key: Option<(String, ObjectKey)>,
-    /// What was seen at the last answer, and when that was.
+    /// The progress at the last answer, and the time of that answer.
     last: Option<(u64, Instant)>,
     ends: Instant,
     _permit: OwnedSemaphorePermit,
@@ -481,7 +483,7 @@ impl Parameters {
     }
 }
 
-/// Decodes a part of a query. What is not valid stays as it is.
+/// Decodes a part of a query. Invalid escapes are left unchanged.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -501,7 +503,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns whether a request names this machine as its host. One without a name does not.
+/// Returns whether a request has a `Host` header that names this machine.
 fn is_local(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -512,7 +514,7 @@ fn is_local(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Compares without stopping at the first difference.
+/// Compares without stopping at the first difference, so that timing reveals nothing.
 fn is_same(presented: &[u8], token: &[u8]) -> bool {
     let differences = presented
         .iter()

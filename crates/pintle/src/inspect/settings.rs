@@ -25,14 +25,14 @@ pub struct Settings {
     pub(super) token: Token,
 }
 
-/// Who may look.
+/// Which clients have access.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// Clients that present a token generated at each start.
     Random,
     /// Clients that present this token.
     Fixed(String),
-    /// Everybody who can connect, on loopback only.
+    /// Any client, on loopback only.
     None,
 }
 
@@ -67,7 +67,7 @@ impl Settings {
         self
     }
 
-    /// Sets how many entries are kept for each controller in all. Default: 65,536.
+    /// Sets how many entries are kept for each controller in total. Default: 65,536.
     pub fn entries(mut self, entries: usize) -> Self {
         self.entries = entries;
         self
@@ -79,7 +79,8 @@ impl Settings {
         self
     }
 
-    /// Sets the token that a request has to present, instead of one that is made up at each start.
+    /// Sets the token that a request has to present, instead of one that is generated at each
+    /// start.
     ///
     /// An empty token is refused when the inspector is served. A manager does not log this token.
     pub fn token(mut self, token: impl Into<String>) -> Self {

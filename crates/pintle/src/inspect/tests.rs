@@ -31,7 +31,7 @@ fn life(inspector: &Inspector, number: usize) -> KeyLife {
 
 /// Proves inspect/bounded.
 #[tokio::test(start_paused = true)]
-async fn rings_are_bounded_per_key_and_in_all() {
+async fn rings_are_bounded_per_key_and_in_total() {
     let settings = Settings::new("tests").entries_per_key(8).entries(40);
     let inspector = settings.build();
     let queue = queue();
@@ -86,7 +86,7 @@ async fn states_of_objects_stay_within_their_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_runs_are_counted() {
+async fn repeated_runs_share_one_entry() {
     let inspector = Inspector::new("tests");
     let queue = queue();
     let record = inspector.record::<ConfigMap>("maps", &queue);
@@ -253,7 +253,7 @@ fn states_are_dropped_after_the_budget_is_unlocked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_page_is_judged() {
+async fn only_keys_on_the_page_are_judged() {
     let inspector = Inspector::new("tests");
     let queue = queue();
     let record = inspector.record::<ConfigMap>("maps", &queue);

@@ -142,14 +142,14 @@ impl Tree<'_> {
             }
             level = next;
         }
-        // What is below the last level is not known.
+        // Objects below the last level are not in the tree.
         self.truncated |= !level.is_empty();
     }
 
     fn direct_children(&mut self, owner: &dyn Header, found: &mut Vec<Arc<dyn Header>>) {
         let namespace = owner.key().namespace();
         for cache in self.caches {
-            // They have owners only as far as they concern the program, never children of interest.
+            // Events are shown with the objects they are about, not as children.
             if cache.kind == "Event" {
                 continue;
             }

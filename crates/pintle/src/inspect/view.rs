@@ -22,10 +22,11 @@ use super::{
 };
 use crate::{cache::ObjectKey, informer::WeakFactory, queue::Position};
 
-/// For how many keys of a list the object is judged. Beyond, problems are known from the record only.
+/// For how many keys of a list the object is judged. Beyond that, problems are known only from the
+/// record.
 const MAX_JUDGED: usize = 500;
 
-/// For how long the answer about a key in a list holds, if nothing happened to the key.
+/// How long a cached answer about a key in a list is valid if nothing happens to the key.
 const JUDGED_FOR: Duration = Duration::from_secs(3);
 
 /// How many keys a trace holds.
@@ -101,7 +102,7 @@ impl Inspector {
             .saturating_add(query.limit.min(1000))
             .min(matching);
         if let Some(last) = end.checked_sub(1) {
-            // Only the first keys have to be in order.
+            // Only the keys up to the end of the page have to be in order.
             found.select_nth_unstable_by(last, |a, b| a.order().cmp(&b.order()));
             found.truncate(end);
             found.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
@@ -133,8 +134,8 @@ impl Inspector {
 
     /// Returns the record of the 200 most recently active keys.
     ///
-    /// It takes up to a second of CPU if objects are large, so do not call it on a thread that has to
-    /// respond.
+    /// It takes up to a second of CPU if objects are large, so do not call it on a thread that must
+    /// stay responsive.
     pub fn trace(&self) -> Trace {
         let program = &*self.program;
         let informers = program.informers();
@@ -170,7 +171,7 @@ struct Found<'a> {
     /// When the last entry was recorded.
     last: Option<Instant>,
     failures: u32,
-    /// As far as the record shows.
+    /// The verdict according to the record alone.
     recorded: Verdict,
     why: Option<Why>,
 }
@@ -180,7 +181,7 @@ impl Found<'_> {
         self.why.as_ref().map_or(self.recorded, |why| why.verdict)
     }
 
-    /// Problems first, then what is going on, then by name.
+    /// Problems first, then by progress in the queue, then by name.
     fn order(&self) -> (Verdict, u8, &str, &ObjectKey) {
         let position = match self.position {
             Some(Position::Processing { parked: false, .. }) => 0,
@@ -189,7 +190,7 @@ impl Found<'_> {
             Some(Position::Delayed { .. }) => 3,
             None => 4,
         };
-        // What is not judged is not a problem.
+        // Keys that were not judged are listed with those that are fine.
         let verdict = match self.verdict() {
             Verdict::Unknown => Verdict::Fine,
             verdict => verdict,
@@ -313,7 +314,8 @@ impl Inner {
         }
     }
 
-    /// Answers for a list, which may be a few seconds late about objects below the key's own.
+    /// Answers for a list. The answer may be a few seconds out of date about objects below the
+    /// key's own.
     fn judge(&self, key: &ObjectKey, last: Option<Instant>, informers: &[Informer]) -> Why {
         let now = Instant::now();
         if let Some(known) = self.judged.lock().get(key)
@@ -385,7 +387,7 @@ impl Inner {
                 what,
             };
             match what {
-                // The changed fields do not matter for a list, and are not free.
+                // A list does not show changed fields, and they take time to compute.
                 Happened::Woke { .. } if detail == Detail::Brief => {}
                 Happened::Woke { change, via } => entries.push(entry(change.describe(*via))),
                 Happened::Wrote(write) => entries.push(entry(write.describe())),

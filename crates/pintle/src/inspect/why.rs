@@ -1,20 +1,21 @@
 //! "Why is it not running, or not ready?", answered in one sentence by a pure function.
 //!
-//! The answer follows the loop from its beginning. The first stage that is stuck explains everything
-//! after it: an informer without rights, then a replica without workers, then a reconcile that fails or
-//! does not return, then a wait, and at last an object in the tree that does not get ready.
+//! The answer follows the loop from its beginning. The first stage that is stuck explains
+//! everything after it: an informer without permissions, then a replica without workers, then a
+//! reconcile that fails or does not return, then a wait, and finally an object in the tree that
+//! does not become ready.
 
 use serde_json::Value;
 
 use super::model::{Controller, Entry, Informer, KeyLife, KeyState, Node, Verdict, What, Why};
 
-/// After how many seconds a reconcile counts as one that does not return.
+/// After how many seconds a reconcile counts as stuck.
 const LONG_RECONCILE: f64 = 10.0;
 
 /// Answers why a key is not running or its object not ready.
 ///
-/// A pure function of a key's [life](KeyLife), its controller and the informers, so that it can be
-/// asked about a [trace](super::Trace) as well as about a running program.
+/// A pure function of a key's [life](KeyLife), its controller and the informers, so that it works
+/// for a [trace](super::Trace) as well as for a running program.
 ///
 /// ```
 /// use pintle::inspect::{Controller, Informer, KeyLife, Verdict, why};
@@ -43,7 +44,7 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
         && seconds >= LONG_RECONCILE
     {
         return failing(format!(
-            "{subject} is being reconciled for {}: the reconcile function has not returned.",
+            "{subject} has been reconciling for {}: the reconcile function has not returned.",
             span(seconds)
         ));
     }
@@ -60,7 +61,7 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
     match life.state {
         KeyState::Processing { seconds } => {
             return waiting(format!(
-                "{subject} is being reconciled for {}.",
+                "{subject} has been reconciling for {}.",
                 span(seconds)
             ));
         }
@@ -70,13 +71,14 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
                 workers => format!("all {workers} workers are busy"),
             };
             return waiting(format!(
-                "{subject} waits for a worker for {}: {busy} and up to {ahead} keys are ahead of it.",
+                "{subject} has been waiting for a worker for {}: {busy} and up to {ahead} keys are \
+                 ahead of it.",
                 span(seconds)
             ));
         }
         KeyState::Parked { seconds } => {
             return waiting(format!(
-                "{subject} waits for {} until the caches show what its last reconcile wrote.",
+                "{subject} has been waiting {} for the caches to show what its last reconcile wrote.",
                 span(seconds)
             ));
         }
@@ -89,7 +91,7 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
                 sentence: format!("{subject} does not exist, and nothing has woken its key."),
             },
             Some(_) => fine(format!(
-                "{subject} does not exist any more; nothing is left to do."
+                "{subject} no longer exists; nothing is left to do."
             )),
         };
     };
@@ -100,13 +102,14 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
         .tree
         .iter()
         .filter(|node| matches!(node.role.as_str(), "self" | "child") && node.status != "Current");
-    // The deepest object has the most specific reason, and a broken one more than one in progress.
+    // The deepest object has the most specific reason, and one that is broken a more specific
+    // reason than one in progress.
     let deepest = unhealthy.max_by_key(|node| (is_broken(node), depth(node, &life.tree)));
     let Some(node) = deepest else {
         return match life.state {
             KeyState::Delayed { left } => {
                 let asked = match last_delay(entries) {
-                    Some("requeue") => ", as its last reconcile asked",
+                    Some("requeue") => ", as its last reconcile requested",
                     _ => "",
                 };
                 fine(format!(
@@ -281,7 +284,7 @@ fn refused(entries: &[Entry], reconcile: u64, outcome: &str, failure: &str) -> O
     })
 }
 
-/// Says to whom an object belongs that an error names.
+/// Describes which controller an object named by an error belongs to.
 fn belongs(node: &Node) -> String {
     let name = format!("{} {}", node.kind, node.key);
     match node.controller.as_str() {
@@ -328,7 +331,7 @@ fn is_broken(node: &Node) -> bool {
     node.status == "Failed" || failure(node).is_some() || crash(node).is_some()
 }
 
-/// Says what is wrong with an object, as specifically as it is known.
+/// Describes what is wrong with an object, as specifically as possible.
 fn problem(node: &Node) -> String {
     let known = crash(node).or_else(|| failure(node));
     known.unwrap_or_else(|| match node.message.as_str() {
@@ -375,7 +378,7 @@ fn crash(node: &Node) -> Option<String> {
     })
 }
 
-/// Describes a condition or event that says why children cannot be created.
+/// Describes a condition that explains why children cannot be created.
 fn failure(node: &Node) -> Option<String> {
     let conditions = node.object.pointer("/status/conditions")?.as_array()?;
     let failure = conditions

@@ -118,7 +118,7 @@ async fn peers_that_never_read_are_disconnected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_end_at_their_age() {
+async fn stream_ends_at_its_maximum_age() {
     let server = server(None);
     let (mut client, serving) = request(Arc::clone(&server), "/api/v1/stream").await;
     let mut answer = String::new();

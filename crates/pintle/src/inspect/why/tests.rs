@@ -74,7 +74,7 @@ fn sentence(life: &KeyLife, verdict: Verdict) -> String {
 
 /// Proves inspect/why.
 #[test]
-fn informer_without_rights_explains_every_key() {
+fn forbidden_informer_explains_every_key() {
     let informer = Informer {
         name: "deployments.apps at cluster scope".to_owned(),
         kind: "Deployment".to_owned(),
@@ -149,7 +149,7 @@ fn tolerated_refusal_is_not_the_reason() {
 
 /// Proves inspect/why.
 #[test]
-fn object_that_an_error_names_is_said_to_belong_to_another() {
+fn owner_of_an_object_in_the_error_is_named() {
     let mut foreign = node("Deployment", "named", "", "Current");
     foreign.key = "default/web".to_owned();
     let own = node("Foo", "self", "", "InProgress");
@@ -229,7 +229,7 @@ fn waits_are_explained() {
     );
     let text = of(KeyState::Parked { seconds: 1.0 }, Verdict::Waiting);
     assert!(
-        text.contains("until the caches show what its last reconcile wrote"),
+        text.contains("for the caches to show what its last reconcile wrote"),
         "{text}"
     );
     let text = of(KeyState::Processing { seconds: 30.0 }, Verdict::Failing);
@@ -244,7 +244,7 @@ fn waits_are_explained() {
 }
 
 #[test]
-fn only_a_requeue_was_asked_for() {
+fn only_a_requeue_is_called_requested() {
     let own = vec![node("Foo", "self", "", "Current")];
     let of = |reason: &str| {
         let delay = What::Delay {
@@ -257,7 +257,7 @@ fn only_a_requeue_was_asked_for() {
     };
     assert_eq!(
         of("requeue"),
-        "Foo default/a is ready; it is reconciled again in 5 min, as its last reconcile asked."
+        "Foo default/a is ready; it is reconciled again in 5 min, as its last reconcile requested."
     );
     assert_eq!(
         of("backOff"),
@@ -296,7 +296,7 @@ fn deletion_names_the_finalizers() {
 }
 
 #[test]
-fn replica_without_workers_says_so() {
+fn replica_without_workers_is_explained() {
     let idle = Controller {
         workers: 0,
         ..controller()
