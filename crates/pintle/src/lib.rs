@@ -20,8 +20,8 @@
 //!
 //! All but `webhook` are enabled by default.
 //!
-//! - `inspect`: the module `inspect`, which records why keys run, wait and fail, and serves a page that
-//!   says so. Implies `probes`.
+//! - `inspect`: the module `inspect`, which records why keys run, wait and fail, and serves a page
+//!   that shows it. Implies `probes`.
 //! - `limits`: the module [`limits`], client-side rate limits, and
 //!   [`client::build_limited`].
 //! - `metrics`: Prometheus metrics of every stage. Without it, [`metrics::Metrics`] can still be

@@ -1,8 +1,8 @@
 //! Client-side rate limits, like those of client-go.
 //!
 //! A controller that retries too eagerly can overload an API server. Servers with API priority and
-//! fairness protect themselves better than clients can, so there is no limit unless asked for.
-//! Where you want one, [`RateLimit`] is a tower layer for the client;
+//! fairness protect themselves better than clients can, so there is no limit by default. Where you
+//! want one, [`RateLimit`] is a tower layer for the client;
 //! [`build_limited`](crate::client::build_limited) installs it.
 
 use std::{

@@ -1,9 +1,9 @@
 //! Owner references: a change to a child enqueues its owner, and the child is garbage collected with it.
 //!
-//! A wrong owner reference is accepted by the server and shows later: the garbage collector deletes
-//! the child, or never does. A reference is therefore built only from an owner that was read from
-//! the server. Kind, name and UID always belong together, an owner that was never stored cannot be
-//! referenced, and scopes are checked before anything is sent.
+//! The server accepts a wrong owner reference, and the damage shows later: the garbage collector
+//! deletes the child, or never does. A reference is therefore built only from an owner that was
+//! read from the server. Kind, name and UID always belong together, an owner that was never stored
+//! cannot be referenced, and scopes are checked before anything is sent.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;

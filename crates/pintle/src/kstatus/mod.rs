@@ -54,7 +54,7 @@ pub enum Status {
     Terminating,
     /// The object does not exist.
     NotFound,
-    /// The object does not look as its kind should, or too little of it is known.
+    /// The object is malformed, or too little of it is known.
     Unknown,
 }
 

@@ -99,10 +99,10 @@ impl Claim<'_> {
 
     /// Returns the time of a renewal, distinct from that of the previous one.
     ///
-    /// That is the wall clock's time, unless the clock has not advanced or was set back to the
-    /// second of the previous renewal. Without a difference the API server would not store a new
-    /// version, and candidates would take the Lease from a holder that renews it. Those of
-    /// client-go compare whole seconds.
+    /// This is the wall clock's time, unless the clock has not advanced or was set back to the
+    /// second of the previous renewal. If the times were equal, the API server would not store a
+    /// new version, and candidates would take the Lease from a holder that renews it. client-go's
+    /// candidates compare whole seconds.
     fn renewed_after(self, before: Timestamp) -> Timestamp {
         let repeats = self.now.as_microsecond() <= before.as_microsecond();
         let same_second = self.now.as_second() == before.as_second();

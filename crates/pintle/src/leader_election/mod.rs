@@ -54,7 +54,8 @@
 //!
 //! Where that could hurt, write with a `resourceVersion` precondition, as
 //! [`replace`](kube::Api::replace) does: the API server then refuses a write that is based on a
-//! stale state. Other systems can be given [`Term::transitions`] to refuse a former leader.
+//! stale state. Pass [`Term::transitions`] to other systems, so that they can refuse a former
+//! leader.
 //!
 //! # Sharing a Lease with client-go
 //!
@@ -65,7 +66,7 @@
 //!   second apart, it may take over up to a second early: make the lease duration exceed the renew
 //!   deadline by more than that, as the defaults do.
 //! - With `ReleaseOnCancel`, a leader that was paused during a renewal can release the Lease that
-//!   its successor holds by now. The successor notices at its next renewal.
+//!   its successor already holds. The successor notices at its next renewal.
 
 mod elector;
 mod gate;
@@ -139,9 +140,9 @@ pub enum InvalidElection {
     /// The Lease could expire while its holder still tries to renew it.
     #[error("lease duration {lease:?} must be greater than the renew deadline {renew:?}")]
     LeaseDuration {
-        /// The lease duration asked for.
+        /// The requested lease duration.
         lease: Duration,
-        /// The renew deadline asked for.
+        /// The requested renew deadline.
         renew: Duration,
     },
     /// A Lease holds whole seconds.
@@ -150,9 +151,9 @@ pub enum InvalidElection {
     /// A single failed renewal would end the term.
     #[error("renew deadline {renew:?} must be greater than 1.2 times the retry period {retry:?}")]
     RenewDeadline {
-        /// The renew deadline asked for.
+        /// The requested renew deadline.
         renew: Duration,
-        /// The retry period asked for.
+        /// The requested retry period.
         retry: Duration,
     },
     /// The Lease would be renewed without pause.

@@ -14,7 +14,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Configures a [`Manager`]. Made by [`Manager::builder`].
+/// Configures a [`Manager`]. Returned by [`Manager::builder`].
 #[must_use = "a manager does nothing until it is built and run"]
 pub struct Builder {
     name: String,
@@ -137,7 +137,7 @@ impl Builder {
     /// Records why keys run, wait and fail, and serves the [inspector](crate::inspect) on `address`,
     /// such as `127.0.0.1:0`.
     ///
-    /// The URL, with the token that it needs, is logged. On other addresses than loopback, everybody
+    /// The URL, with the token that it needs, is logged. On an address other than loopback, anyone
     /// who knows the token can read every object in the caches, without its secrets.
     #[cfg(feature = "inspect")]
     pub fn inspect(mut self, address: impl Into<String>) -> Self {
@@ -145,8 +145,8 @@ impl Builder {
         self
     }
 
-    /// Records with `inspector`, for other [settings](crate::inspect::Settings), or to serve it
-    /// yourself.
+    /// Records with this inspector, to use other [settings](crate::inspect::Settings) or to serve
+    /// it yourself.
     #[cfg(feature = "inspect")]
     pub fn inspector(mut self, inspector: &Inspector) -> Self {
         self.inspector = Some(inspector.clone());

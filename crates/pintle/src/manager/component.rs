@@ -96,8 +96,8 @@ impl Component {
     }
 
     /// Returns a server, such as one for webhooks. It runs on every replica. Caches and controllers
-    /// start only when it has called [`Environment::ready`], because lists may depend on it as well
-    /// as writes: the API server calls a conversion webhook to answer either.
+    /// start only when it has called [`Environment::ready`], because lists as well as writes may
+    /// depend on it: the API server calls a conversion webhook for both.
     ///
     /// A request that needs the caches therefore has to wait for them, after the server is ready:
     ///
@@ -122,7 +122,7 @@ impl Component {
     /// # }
     /// ```
     ///
-    /// A server that ends before it is asked to has failed.
+    /// A server that returns before shutdown counts as failed.
     pub fn server<F, R, E>(name: impl Into<String>, run: F) -> Self
     where
         F: Fn(Environment) -> R + Send + Sync + 'static,
@@ -132,7 +132,7 @@ impl Component {
         Self::new(name.into(), Work::Server(erase(run)), Election::None)
     }
 
-    /// Returns the name, as in logs.
+    /// Returns the name, as it appears in logs.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -167,8 +167,8 @@ impl Component {
         self
     }
 
-    /// Starts a task or server again when it fails, after a delay of one second that doubles with
-    /// each failure, up to a minute.
+    /// Restarts a failed task or server after a delay of one second, which doubles with each
+    /// failure up to a minute.
     ///
     /// A controller cannot be restarted: it already retries failed reconciles, and fails only when
     /// an informer has died. For a controller this is the same as [`isolated`](Self::isolated).

@@ -53,7 +53,7 @@ impl ElectionPlan {
     }
 }
 
-/// The components that one election decides about.
+/// The components that share an election.
 pub(super) struct Group {
     /// The name of the Lease.
     pub(super) name: String,
@@ -61,8 +61,8 @@ pub(super) struct Group {
     pub(super) members: Vec<Component>,
 }
 
-/// Competes for a Lease and runs the members during every term, until `stop`. Returns what had not
-/// ended by then.
+/// Competes for a Lease and runs the members during every term, until `stop`. Returns the work that
+/// the shutdown dropped.
 pub(super) async fn lead(
     mut elector: Elector,
     members: Vec<Arc<Member>>,

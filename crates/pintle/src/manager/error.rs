@@ -64,7 +64,7 @@ pub enum ManagerError {
     Inspect {
         /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: crate::inspect::ServeError,
     },
     /// A component failed. The others have been stopped in order.

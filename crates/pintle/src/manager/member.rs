@@ -175,7 +175,7 @@ impl Member {
         }
     }
 
-    /// Waits until the caches of a controller are filled, or `stop`.
+    /// Waits until the caches of a controller are filled, or until `stop`.
     pub(super) async fn synced(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
         if let Some(controller) = self.controller() {
             let synced = controller.synced(stop).await;
@@ -239,7 +239,7 @@ impl Member {
         }
     }
 
-    /// Runs the component until `shutdown` or its end. Returns what was dropped at the end.
+    /// Runs the component until `shutdown`, or until it ends. Returns the work that was dropped.
     pub(super) async fn run(
         self: Arc<Self>,
         control: Arc<Control>,
@@ -320,7 +320,7 @@ impl Member {
         None
     }
 
-    /// Calls a user's function on a task of its own, so that it can be abandoned.
+    /// Calls a user's function on a separate task, so that it can be abandoned.
     async fn call(&self, run: &Run, environment: Environment, limit: Duration) -> Ended {
         let (run, shutdown) = (Arc::clone(run), environment.shutdown.clone());
         let mut task = JoinSet::new();
@@ -351,7 +351,7 @@ impl Member {
 
 /// The result of one run of a component.
 enum Ended {
-    /// It stopped when it was asked to or had nothing left to do, and dropped this.
+    /// It stopped on request or had nothing left to do, and dropped this work.
     Stopped(Option<Left>),
     Failed(BoxError),
 }
@@ -380,7 +380,7 @@ fn failed(component: &str, error: ControllerError) -> ManagerError {
     }
 }
 
-/// Runs components until `stop` and returns what was dropped at the end.
+/// Runs components until `stop` and returns the work that was dropped.
 pub(super) async fn run_all(
     members: &[Arc<Member>],
     control: &Arc<Control>,

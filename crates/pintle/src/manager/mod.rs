@@ -50,8 +50,8 @@
 //! With [`leader_election`](Builder::leader_election), controllers and tasks run only while this
 //! replica holds the Lease, and the client they write with is gated: outside a term it refuses to
 //! start a write, and it cancels those in flight when the term ends. [`crate::leader_election`]
-//! says precisely what that promises. Servers run on every replica, as does a component that [opts
-//! out](Component::on_every_replica).
+//! documents precisely what that guarantees. Servers run on every replica, as does a component that
+//! [opts out](Component::on_every_replica).
 //!
 //! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indexes
 //! and queues are filled when it is elected: a hand-over lists nothing. A replica that loses its
@@ -176,8 +176,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// A component failed, a cache was not filled in time, or the probes' address cannot be bound.
-    /// Everything else has been stopped in order.
+    /// Fails if a component fails, a cache is not filled in time, or the probes' address cannot be
+    /// bound. By then everything else has been stopped in order.
     ///
     /// # Cancel safety
     ///

@@ -137,7 +137,7 @@ impl Control {
         &self.environment.informers
     }
 
-    /// Stops the manager. The first failure is the one that is reported.
+    /// Stops the manager. Only the first failure is reported.
     pub(super) fn fail(&self, component: &str, failure: BoxError) {
         let mut first = self.failure.lock();
         first.get_or_insert_with(|| (component.to_owned(), failure));

@@ -1,9 +1,9 @@
 //! The decoded views that stay in memory between reads.
 //!
-//! Decoding is most of what it costs to read an object, and reads come in bursts: a predicate, a
-//! mapping function and several reconciles read the same object within seconds. But decoded
-//! objects take about five times the memory of their JSON, so an informer cannot keep them all.
-//! It keeps those that were read recently, up to a number of bytes.
+//! Decoding is most of the cost of reading an object, and reads come in bursts: a predicate, a
+//! mapping function and several reconciles read the same object within seconds. But decoded objects
+//! take about five times the memory of their JSON, so an informer cannot keep them all. It keeps
+//! those that were read recently, up to a number of bytes.
 //!
 //! This is the CLOCK algorithm. A hit only sets a bit; to make room, a hand goes round the views
 //! and drops those that were not read since it last passed. The size of a view is an estimate from
@@ -92,7 +92,7 @@ impl<K> Views<K> {
     /// Keeps a view decoded from `json` bytes, after [`make_room`](Self::make_room).
     ///
     /// A view that exceeds the limit by itself is kept alone, so that the handlers of one event
-    /// share it. Threads that decode at once can exceed the limit by a view each.
+    /// share it. Threads that decode concurrently can exceed the limit by one view each.
     pub(super) fn keep(&self, view: Arc<K>, json: usize) -> Arc<Entry<K>> {
         self.kept.lock().add(view, size_of_view::<K>(json))
     }

@@ -1,4 +1,4 @@
-//! What the inspector reads of a queue.
+//! The inspector's view of a queue.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{
 pub(crate) enum Position {
     /// It waits for a worker.
     Ready { waited: Duration },
-    /// It waits for a time.
+    /// It waits until its delay expires.
     Delayed { left: Duration },
-    /// A worker has it, for so long.
+    /// A worker has been processing it for this long.
     Processing {
         since: Duration,
-        /// Whether it waits for its own writes.
+        /// Whether it waits for the caches to show its own writes.
         parked: bool,
     },
 }
@@ -82,14 +82,14 @@ fn position(place: Place, now: Tick) -> Position {
     }
 }
 
-/// Returns for how long the key that runs longest is being processed.
+/// Returns how long the longest-running key has been processed.
 fn longest<T: Key>(state: &State<T>, now: Tick) -> Tick {
-    // Keys that were dequeued before durations were measured seem to run since tick 0.
+    // Keys that were dequeued before durations were measured appear to have run since tick 0.
     let measured = state.running_for(now).filter(|duration| *duration < now);
     measured.max().unwrap_or_default()
 }
 
-/// A queue measures no durations before it has metrics or a record.
+/// Returns the time since a tick; zero if the queue did not measure durations at the time.
 fn elapsed(since: Tick, now: Tick) -> Duration {
     match since {
         0 => Duration::ZERO,

@@ -164,7 +164,7 @@ impl<T: Key> Item<T> {
     }
 
     /// Finishes a key that succeeded and should run again after `delay` even if nothing changes.
-    /// Resets its back-off. An earlier due time of the key stays.
+    /// Resets its back-off. If the key already has an earlier due time, that one counts.
     pub fn requeue_after(mut self, delay: Duration) {
         self.shared.forget(&self.key);
         self.run_after(delay, Cause::REQUEUED);
@@ -173,8 +173,8 @@ impl<T: Key> Item<T> {
     /// Returns a key that was not processed: it becomes ready behind the others of its priority,
     /// and keeps its back-off.
     ///
-    /// Counts neither as work nor as a retry. In a queue that is shut down, the key remains
-    /// as delayed.
+    /// Counts neither as work nor as a retry. After shutdown, the key stays in the queue as
+    /// delayed.
     pub fn put_back(mut self) {
         self.done(Done::PutBack {
             priority: self.priority,

@@ -347,7 +347,7 @@ impl<T: Key> Shared<T> {
         }
     }
 
-    /// Measures durations from now on, also without metrics.
+    /// Starts measuring durations, even without metrics.
     #[cfg(feature = "inspect")]
     pub(super) fn measure(&self) {
         self.timed.store(true, Ordering::Relaxed);
@@ -417,7 +417,7 @@ impl<T: Key> Drop for Shared<T> {
     }
 }
 
-/// How an item is done.
+/// How an item is finished.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Forget,

@@ -12,7 +12,7 @@ use std::{
 
 use super::state::Tick;
 
-/// The wakers to call once the lock is released. None or one costs no allocation.
+/// The wakers to call once the lock is released. Up to one waker needs no allocation.
 #[derive(Debug, Default)]
 #[must_use = "tasks wait to be woken"]
 pub(super) struct Wakes {
@@ -28,7 +28,7 @@ impl Wakes {
         }
     }
 
-    /// Wakes them all. A waker runs code of a foreign executor: its panic must neither keep the
+    /// Wakes all tasks. A waker runs code of a foreign executor: its panic must neither keep the
     /// others asleep nor lose the key of the caller.
     pub(super) fn wake(self) {
         for waker in self.first.into_iter().chain(self.more) {

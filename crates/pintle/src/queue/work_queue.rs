@@ -108,14 +108,14 @@ impl<T: Key> WorkQueue<T> {
 
     /// Waits for the next key. Returns `None` once the queue is shut down and no key is left.
     ///
-    /// Takes part in tokio's cooperative scheduling: a worker that always finds a key still lets
+    /// Participates in tokio's cooperative scheduling: a worker that always finds a key still lets
     /// other tasks run.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a cancelled call has dequeued no key, and a wake-up meant for it passes to
-    /// another waiting worker. Either poll the future or drop it: one of the waiting calls keeps
-    /// the timer for all, and if that one is held without being polled, delayed keys run late.
+    /// another waiting worker. Either poll the future or drop it: one of the waiting calls holds
+    /// the timer for all of them, and if it is kept without being polled, delayed keys run late.
     pub async fn get(&self) -> Option<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let taken = self.shared.take().await?;
@@ -170,7 +170,7 @@ impl<T: Key> WorkQueue<T> {
         self.shared.inspect(read)
     }
 
-    /// Measures durations from now on, also without metrics.
+    /// Starts measuring durations, even without metrics.
     #[cfg(feature = "inspect")]
     pub(crate) fn measure(&self) {
         self.shared.measure();

@@ -127,7 +127,7 @@ fn threads_agree_on_one_view_each() {
             });
         }
     });
-    // Threads that decode at once can exceed the limit by a view each, until the next one.
+    // Threads that decode concurrently can exceed the limit by one view each, until the next one.
     let last = read(&reader, "z");
     decode(&last);
     assert_eq!(reader.kept_views(), (2, 2 * one_view()));

@@ -184,7 +184,8 @@ impl QueueMetrics {
             }
             queues.live.iter().filter_map(Weak::upgrade).collect()
         };
-        // Outside the lock: this may be the last handle of a queue by now, and its end locks again.
+        // Outside the lock: this may be the last handle of a queue by now, and dropping it takes
+        // the lock again.
         for queue in live {
             readings
                 .entry(queue.name())

@@ -57,7 +57,7 @@ pub(super) enum Verdict {
     Done,
     /// It was put back unprocessed, and runs again behind the ready keys.
     PutBack { priority: i32 },
-    /// It runs again at a time.
+    /// It runs again at this time.
     RunAt {
         at: Tick,
         priority: i32,
@@ -257,7 +257,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.free_if_unused(slot)
     }
 
-    /// Marks a key being processed as put back.
+    /// Marks a key being processed as parked: its worker holds it without working on it.
     pub(super) fn park(&mut self, slot: u32) {
         self.slots[slot].parked = true;
     }

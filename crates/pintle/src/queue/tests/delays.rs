@@ -1,4 +1,4 @@
-//! Keys that wait for a time: delays, back-off, and the worker that holds the timer.
+//! Delayed keys: explicit delays, back-off, and the worker that holds the timer.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 

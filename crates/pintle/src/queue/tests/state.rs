@@ -123,7 +123,7 @@ fn due_key_goes_behind_ready_keys() {
 
 /// Proves queue/delay, queue/priority.
 #[test]
-fn same_due_time_keeps_the_place() {
+fn same_due_time_keeps_its_position() {
     let mut bench = Bench::new();
     bench.add_after(1, 0, 10);
     bench.add_after(2, 0, 10);
@@ -162,7 +162,7 @@ fn cancel_drops_a_delay_but_not_a_dirty_mark() {
 
 /// Proves queue/dedup.
 #[test]
-fn dirty_key_can_be_raised_in_process() {
+fn dirty_key_can_be_raised_while_processing() {
     let mut bench = Bench::new();
     bench.add(1, 0);
     let (slot, _) = bench.take().unwrap();
