@@ -1,5 +1,5 @@
-//! Test support: an in-memory server whose watches can be cut and whose history can be compacted,
-//! among others.
+//! Test support, such as an in-memory server whose watches can be cut and whose history can be
+//! compacted.
 
 use std::{
     cell::RefCell,

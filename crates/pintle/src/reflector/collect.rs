@@ -89,7 +89,7 @@ impl<K> Collection<K> {
     }
 }
 
-/// Identifies a state of an object. The bytes do not: only watch events state the kind.
+/// Identifies a state of an object. Bytes cannot be compared: only watch events state the kind.
 fn identity<K>(object: &Object<K>) -> (&str, &str) {
     (object.uid(), object.resource_version())
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn repeated_failure_is_logged_ever_less_often() {
+async fn repeated_failure_is_logged_at_a_falling_rate() {
     let (repeats, start) = (Repeats::new(), Instant::now());
     let mut admitted = Vec::new();
     while start.elapsed() < Duration::from_hours(1) {

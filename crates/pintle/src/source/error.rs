@@ -50,7 +50,7 @@ pub enum BodyError {
         /// The part of the body being read.
         inside: &'static str,
     },
-    /// The server sent a form meant for display.
+    /// The server sent a form meant for display, such as a `Table`.
     #[error("the server sent a {0} instead of a list")]
     Table(String),
     /// The body is an object but not a list.
@@ -223,7 +223,7 @@ impl ApiError {
     }
 
     /// Returns whether the requested `resourceVersion` is newer than the server's own. Depending on
-    /// their version, servers say so in a cause, in the message of a cause, or in the message.
+    /// their version, servers report it in a cause, in the message of a cause, or in the message.
     pub fn is_too_large_resource_version(&self) -> bool {
         const SENTENCE: &str = "Too large resource version";
         if self

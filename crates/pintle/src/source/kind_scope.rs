@@ -68,7 +68,7 @@ impl ScopeLookup {
         }
     }
 
-    /// Returns whether the server has said that the kind is cluster-scoped.
+    /// Returns whether the server has reported the kind as cluster-scoped.
     pub(super) fn found_cluster_scoped(&self) -> bool {
         *self.namespaced.lock() == Some(false)
     }

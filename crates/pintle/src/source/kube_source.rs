@@ -67,7 +67,7 @@ type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 ///
 /// Clients built by [`pintle::client`](crate::client) do not retry. A client with kube's default
 /// stack works too, but retries requests that fail with 429, 503 or 504 up to fifteen times before
-/// the reflector learns of the failure, so that its back-off and metrics come late.
+/// the reflector learns of the failure, which delays its back-off and metrics.
 pub struct KubeSource<K> {
     client: Client,
     request: request::Request,

@@ -34,7 +34,7 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// The certificate or key is not valid.

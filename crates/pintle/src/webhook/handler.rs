@@ -26,7 +26,7 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// How long a webhook may take, if its caller does not give up earlier. No API server waits longer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Answers the `request` of a review with its `response`, or says why it cannot be decoded.
+/// Answers the `request` of a review with its `response`, or returns why it cannot be decoded.
 pub(super) type Answer = dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync;
 
 /// Answers reviews; returned by [`WebhookServer::handler`](super::WebhookServer::handler).

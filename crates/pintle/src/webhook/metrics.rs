@@ -51,7 +51,7 @@ impl MetricSet for WebhookMetrics {
         );
         families.register_seconds(
             "controller_runtime_webhook_latency",
-            "How long webhooks took to answer",
+            "How long webhooks took to respond",
             self.latency.clone(),
         );
     }

@@ -50,8 +50,8 @@
 //! A request that cannot be decoded gets 400 and an unknown path 404. A panic in a function is
 //! logged and counted, and the response is 500; the API server then follows the failure policy of
 //! the configuration. A body that does not arrive in time gets 408, and a function that does not
-//! return while its caller waits 504. The size of bodies and the number of connections are limited;
-//! if there are too many, the oldest idle one ends.
+//! return in its caller's time gets 504. The size of bodies and the number of connections are
+//! limited; if there are too many, the oldest idle one ends.
 
 mod certificates;
 mod diff;

@@ -35,7 +35,8 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The number of concurrent connections. For a further one, the oldest is closed once it is idle.
+/// The number of concurrent connections. To accept another, the oldest is closed as soon as it is
+/// idle.
 const CONNECTIONS: usize = 256;
 /// How long a TLS handshake or the body of a request may take.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -296,7 +297,7 @@ async fn accept_all(
 ) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
-    // Asks a connection to end; the oldest first.
+    // Tokens that ask a connection to end, oldest first.
     let mut open: VecDeque<CancellationToken> = VecDeque::new();
     let accepting = async {
         loop {

@@ -393,7 +393,7 @@ async fn controller_follows_namespaces_while_it_runs() {
 
 /// Proves controller/inputs, controller/clusters.
 #[tokio::test(start_paused = true)]
-async fn objects_of_another_cluster_wake_keys_by_a_function() {
+async fn function_maps_objects_of_another_cluster_to_keys() {
     let east = ApiServer::builder().build();
     let world = World::new();
     world.account("east").await;
