@@ -9,7 +9,7 @@ use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed, cargo, run};
 use crate::{features, fuzz, gate, guarantees, lint, release, semver, test_real};
 
-/// The test command of the README. CI runs exactly that.
+/// The test command in the README. CI runs exactly this command.
 const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);

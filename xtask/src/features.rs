@@ -1,5 +1,5 @@
-//! Checks cargo features: that every command enables the same ones of third-party crates, and that
-//! every combination of our own compiles.
+//! Checks that every command enables the same features of third-party crates, and that every
+//! combination of our own features compiles.
 //!
 //! Cargo compiles a crate once per set of features, so a command that enables another set compiles
 //! that crate, and everything that depends on it, a second time. The package `workspace-hack` keeps
@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use crate::packages::{self, Package};
 use crate::workspace::{cargo, run};
 
-/// Packages that do not share compiled dependencies: they are measured with the features their users
-/// would enable, or need so few crates that unifying them would only cost time.
+/// Packages that do not share compiled dependencies, because they are measured with the features
+/// their users would enable, or need so few crates that unifying features would only cost time.
 const APART: [&str; 4] = ["pintle-bench", "pintle-gate", "workspace-hack", "xtask"];
 
 const RUN: &str = "normal,build";
@@ -58,7 +58,7 @@ pub(crate) fn combinations() -> Result<()> {
     // The defaults are linted with the workspace, the version of k8s-openapi is set in the environment,
     // `browser` and `real-cluster` only add tests, and `rustls-tls` only selects a feature of kube.
     command.args(["--skip", "default,browser,real-cluster,rustls-tls,v1_36"]);
-    // One implies the other.
+    // One of the two features implies the other.
     command.args(["--mutually-exclusive-features", "inspect,probes"]);
     for name in CRATES {
         command.args(["--package", name]);
@@ -66,8 +66,8 @@ pub(crate) fn combinations() -> Result<()> {
     run(command.args(["--", "-D", "warnings"]))
 }
 
-/// The feature sets of each third-party crate. A crate has two if build scripts or proc macros
-/// depend on it too.
+/// The feature sets of each third-party crate. A crate has two sets if build scripts or proc macros
+/// also depend on it.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
 fn features(packages: &[&str], edges: &str) -> Result<Features> {

@@ -70,7 +70,8 @@ fn missing_files(tour: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     problems
 }
 
-/// Returns a problem if ARCHITECTURE.md says that a patch "passes N files" and lists another number.
+/// Returns a problem if ARCHITECTURE.md says that a patch "passes N files" but lists a different
+/// number.
 fn wrong_count(tour: &str) -> Option<String> {
     let found = COUNT.captures(tour)?;
     let (whole, stated) = (found.get(0)?, found.get(1)?.as_str());
@@ -234,7 +235,7 @@ fn skipped_examples(text: &str) -> Vec<(usize, String)> {
     examples.collect()
 }
 
-/// Paths that exist on one machine only.
+/// Finds paths that exist on one machine only.
 fn machine_paths(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate();
     lines

@@ -1,5 +1,5 @@
-//! Verifies the published crates as their users get them: packed, compiled from the package alone,
-//! and documented the way docs.rs does it.
+//! Verifies the published crates as users get them: packed, compiled from the package alone, and
+//! documented the way docs.rs does it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -179,7 +179,7 @@ fn detach(manifest: &Path) -> Result<()> {
     std::fs::write(manifest, text).with_context(|| format!("cannot write {}", manifest.display()))
 }
 
-/// A temporary folder outside the workspace, removed when dropped.
+/// A temporary folder outside the workspace, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

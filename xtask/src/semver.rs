@@ -50,7 +50,7 @@ enum Decision {
     Breaking,
 }
 
-/// Returns the newest of these tags that names a release. Pre-releases promise nothing.
+/// Returns the newest of these tags that names a release. Pre-releases make no promises.
 fn last_release(tags: &str) -> Option<&str> {
     let version = |tag: &str| -> Option<[u32; 3]> {
         let numbers = tag.strip_prefix('v')?.split('.').map(str::parse);

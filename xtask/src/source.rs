@@ -1,9 +1,9 @@
-//! Just enough of a Rust lexer to distinguish code, comments and literals.
+//! A Rust lexer that is just sufficient to distinguish code, comments and literals.
 //!
 //! The checks search source text with regular expressions, which must not match inside strings or,
 //! for some checks, comments. [`mask`] blanks those without moving any line.
 
-/// What [`mask`] leaves readable.
+/// The parts of the source that [`mask`] leaves readable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     Code,

@@ -36,12 +36,12 @@ pub(crate) struct Args {
     cargo_test: Vec<String>,
 }
 
-/// Starts three control planes, runs the tests, stops the control planes in any case, and adds the
+/// Starts three control planes, runs the tests, always stops the control planes, and adds the
 /// results to `totals`.
 ///
-/// One control plane is complete; the others have no controller manager, so that only the tests change
-/// their objects, and one of these is for the corpus of CRDs. A full run first compares the committed
-/// tables of built-in kinds with the other.
+/// One control plane is complete; the others have no controller manager, so that only the tests
+/// change their objects, and one of these is for the corpus of CRDs. Without test arguments, the
+/// other one is first used to check the committed tables of built-in kinds.
 pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     let interrupt = Interrupt::install()?;
     let runs = real_cluster::cache_dir()?.join("run");
@@ -177,7 +177,7 @@ impl Tests<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         command.envs(self.variables.iter().map(|(name, path)| (name, path)));
-        // In a process group of its own, so that cargo and the tests can be stopped together.
+        // In its own process group, so that cargo and the tests can be stopped together.
         let mut child = command
             .process_group(0)
             .spawn()

@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// Looks up figures in the sizes they were measured with.
+/// Looks up figures by the sizes they were measured with.
 struct Look<'a>(&'a Results);
 
 impl Look<'_> {
@@ -82,7 +82,7 @@ impl Look<'_> {
         size(full, self.work(work).is_some_and(|work| work.quick))
     }
 
-    /// Returns the same case for all peers.
+    /// Returns the figures of one case for all peers.
     fn all(&self, work: Work, case: &str, figure: Figure) -> Vec<Option<f64>> {
         let peers = PEERS.iter();
         peers
@@ -90,7 +90,7 @@ impl Look<'_> {
             .collect()
     }
 
-    /// Replaces Pintle's figure by that of another case.
+    /// Replaces Pintle's figure with that of another case.
     fn but_ours(&self, mut all: Vec<Option<f64>>, case: &str, figure: Figure) -> Vec<Option<f64>> {
         if let Some(ours) = all.first_mut() {
             *ours = self.median(Work::Sync, case, PEERS[0], figure);
@@ -111,8 +111,8 @@ impl Look<'_> {
     }
 }
 
-/// Returns what each handler beyond the first adds per event, in ns. Negative values are noise and
-/// shown as such.
+/// Returns the cost that each handler beyond the first adds per event, in ns. Negative values are
+/// noise, and shown as they are.
 fn further_handler(one: &[Option<f64>], four: &[Option<f64>]) -> Vec<Option<f64>> {
     let both = one.iter().zip(four);
     both.map(|(one, four)| Some(((*four)? - (*one)?) / 3.0 * 1e3))

@@ -1,4 +1,4 @@
-//! The machine, toolchain and commit of a measurement.
+//! Describes the machine, toolchain and commit of a measurement.
 
 use std::process::Command;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::program::shown;
 use crate::workspace;
 
-/// The programs by name, or why one is missing.
+/// The programs by name, or the reason why one is missing.
 pub(super) struct Programs {
     found: BTreeMap<&'static str, Result<PathBuf, String>>,
 }
@@ -74,7 +74,7 @@ impl Programs {
         }
     }
 
-    /// Returns a program that a benchmark cannot do without.
+    /// Returns a program that a benchmark requires.
     pub(super) fn need(&self, name: &str) -> Result<&Path> {
         self.get(name).map_err(|why| anyhow::anyhow!("{why}"))
     }

@@ -87,7 +87,7 @@ impl Work {
     pub(super) fn rounds(self, quick: bool) -> u32 {
         match self {
             _ if quick => 1,
-            // These take minutes each, so two rounds have to do; the report states the number.
+            // These take minutes each, so two rounds must suffice; the report states the number.
             Self::Cluster => 1,
             Self::Foo | Self::Apiserver => 2,
             Self::Relist | Self::Watch | Self::Reads | Self::Reconcile => 3,
@@ -202,7 +202,7 @@ impl Work {
     }
 }
 
-/// The server a case runs against.
+/// The server that a case runs against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     Nothing,

@@ -24,7 +24,7 @@ const CANNOT_DO: i32 = 3;
 /// Grace period after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Which cores a process may use.
+/// The cores that a process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cores {
     /// The first, for servers.
@@ -79,7 +79,7 @@ pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
 pub(super) struct Running {
     name: String,
     child: Child,
-    /// Closing it stops our own programs.
+    /// Our own programs stop when it is closed.
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<String>,
     errors: Option<JoinHandle<String>>,

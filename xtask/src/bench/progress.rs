@@ -35,7 +35,7 @@ impl Progress {
         let _ = stderr().flush();
     }
 
-    /// Prints a line that stays on the screen.
+    /// Prints a line above the progress bar.
     pub(super) fn say(line: &str) {
         let clear = if stderr().is_terminal() {
             "\r\x1b[2K"

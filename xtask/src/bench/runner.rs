@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 pub(super) struct Runner {
     pub(super) quick: bool,
     rounds: Option<u32>,
-    /// The date and the commit of the programs, taken before the first results are written.
+    /// The date, and the commit of the programs, determined before the first results are written.
     date: String,
     commit: String,
     pub(super) programs: Programs,
@@ -32,7 +32,7 @@ impl Runner {
         let interrupt = Interrupt::install()?;
         let (date, mut commit) = machine::now();
         if args.no_build {
-            // The existing binaries may be of another commit.
+            // The existing binaries may be from another commit.
             commit.push_str(" (not rebuilt)");
         } else {
             eprintln!("building the programs to compare");

@@ -41,7 +41,7 @@ pub(super) struct Sample {
     pub(super) numbers: BTreeMap<String, f64>,
 }
 
-/// A missing figure, and why.
+/// A missing figure, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Miss {
     pub(super) case: String,

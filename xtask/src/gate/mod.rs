@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             println!("stored: all paths, and the toolchain");
         } else {
             bail!(
-                "the toolchain differs from the baseline's: accept all paths together (name none)"
+                "the toolchain differs from the baseline's: accept all paths by naming none"
             );
         }
         return baseline.write();
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !judged {
         println!(
             "NOT JUDGED: the baseline is from another toolchain.\n  baseline: {}\n  here:     \
-             {toolchain}\nTo move it: cargo xtask gate --accept \"<which update>\"",
+             {toolchain}\nTo update it: cargo xtask gate --accept \"<which update>\"",
             baseline.toolchain
         );
         return Ok(());

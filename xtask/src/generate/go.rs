@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// A field's type, reduced to what its encodings distinguish.
+/// The type of a field, reduced to what its encodings distinguish.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ty {
     String,

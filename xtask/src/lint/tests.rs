@@ -104,7 +104,7 @@ fn only_published_crates_need_missing_docs() {
 }
 
 #[test]
-fn files_of_the_tour_exist() {
+fn missing_files_of_the_tour_are_found() {
     let tour = "| `lone.rs` |\n\n| in `a/src`: |\n| `b.rs`, `c/mod.rs` and `c` |\n| in `d`: |\n| `b.rs` |\n";
     let problems = missing_files(tour, |path| path == "a/src/b.rs");
     assert_eq!(
@@ -117,7 +117,7 @@ fn files_of_the_tour_exist() {
 }
 
 #[test]
-fn stated_number_of_files_is_the_listed_one() {
+fn stated_number_of_files_must_match_the_list() {
     let tour = "It passes folders.\nA patch passes 2 files.\n| `a.rs`, `b/c.rs` in `b` |\n\n## Next\n| `d.rs` |\n";
     assert_eq!(wrong_count(tour), None);
     let problem = wrong_count(&tour.replace("2 files", "3 files"));

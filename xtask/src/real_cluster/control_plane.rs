@@ -65,7 +65,7 @@ impl ControlPlane {
         let cache = cache_dir()?;
         let bin = binaries::ensure(&cache, interrupt)?;
         let elector = elector::ensure(&cache, interrupt)?;
-        // Another process may take a free port before ours binds it.
+        // Another process may take a free port before our process binds it.
         for _ in 0..3 {
             let mut start = Start::new(&dir, &bin, &elector, options, interrupt)?;
             match start.run() {
@@ -254,8 +254,8 @@ pub(crate) fn down(dir: &RunDir) -> Result<Vec<String>> {
     Ok(stopped)
 }
 
-/// Stops what killed tasks left running, and removes what finished tasks left below `parent` in
-/// directories whose name starts with `prefix`.
+/// Stops the processes that killed tasks left running, and removes the files that finished tasks
+/// left, in directories below `parent` whose name starts with `prefix`.
 pub(crate) fn down_abandoned(parent: &Path, prefix: &str) -> Result<()> {
     for dir in RunDir::idle(parent, prefix)? {
         let stopped = down(&dir)?;
@@ -318,7 +318,7 @@ impl<'a> Start<'a> {
         self.wait_for("the API server to be ready", "/readyz")?;
         if self.options.controller_manager {
             self.spawn("kube-controller-manager", &self.controller_manager_flags())?;
-            // The default service account is proof that it works.
+            // The default service account proves that it works.
             let account = "/api/v1/namespaces/default/serviceaccounts/default";
             self.wait_for(
                 "the controller manager to create the default service account",

@@ -1,7 +1,8 @@
 //! Fetches the corpus of real CRDs and their samples from the Go module proxy, into the user's cache.
 //!
-//! `tests/real/corpus/modules.txt` pins modules by version and checksum. What the tests need of them is
-//! stored as JSON, one document per line, because reading tens of megabytes of YAML takes a while.
+//! `tests/real/corpus/modules.txt` pins modules by version and checksum. The parts that the tests
+//! need are stored as JSON, one document per line, because reading tens of megabytes of YAML takes
+//! a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -146,18 +147,18 @@ fn download(home: &Path, modules: &[Module<'_>]) -> Result<BTreeMap<String, Path
         let pinned = pinned.with_context(|| format!("unexpected module {}", found.path))?;
         if found.sum.as_deref() != Some(pinned.sum) {
             bail!(
-                "{}@{} has the checksum {}, but modules.txt says {}",
+                "{}@{} has the checksum {}, but modules.txt pins {}",
                 found.path,
                 pinned.version,
                 found.sum.unwrap_or_default(),
                 pinned.sum
             );
         }
-        let dir = found.dir.context("go mod download names no folder")?;
+        let dir = found.dir.context("go mod download reported no folder")?;
         dirs.insert(found.path, dir);
     }
     if let Some(missing) = modules.iter().find(|it| !dirs.contains_key(it.path)) {
-        bail!("go mod download says nothing about {}", missing.path);
+        bail!("go mod download did not report {}", missing.path);
     }
     Ok(dirs)
 }
@@ -176,7 +177,7 @@ fn definitions(dir: &Path, places: &[&str]) -> Result<Vec<(String, Value)>> {
         if !text.contains("kind: CustomResourceDefinition") {
             continue;
         }
-        // Templates and patches are between the CRDs.
+        // The file may also contain templates and patches.
         for document in documents(&text) {
             let versions = document["spec"]["versions"].as_array();
             let complete = versions.is_some_and(|all| {

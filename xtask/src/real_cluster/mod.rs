@@ -1,7 +1,7 @@
 //! `cargo xtask real-cluster`: a real kube-apiserver, kube-controller-manager and etcd on loopback.
 //!
 //! - [`binaries`] builds them from source, once per version and machine.
-//! - [`elector`] does the same for the Go program of the tests of leader election.
+//! - [`elector`] does the same for the Go program that the leader election tests use.
 //! - [`corpus`] fetches the corpus of real CRDs.
 //! - [`run_dir`] is the directory of a control plane: state, credentials, data, logs.
 //! - [`control_plane`] starts and stops the processes of one directory.
@@ -24,14 +24,14 @@ pub(crate) use control_plane::{ControlPlane, Options, down, down_abandoned};
 pub(crate) use run_dir::RunDir;
 
 /// The variable that names the control plane's kubeconfig to tests. They ignore `KUBECONFIG`, which
-/// may name a cluster that matters to the user.
+/// may point to a cluster that matters to the user.
 pub(crate) const KUBECONFIG_VARIABLE: &str = "PINTLE_REAL_CLUSTER";
 
 /// The variable that names this program to tests, for operations on the control plane.
 pub(crate) const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 
-/// Like [`KUBECONFIG_VARIABLE`], for an API server without a controller manager, where only requests
-/// change anything.
+/// Like [`KUBECONFIG_VARIABLE`], for an API server without a controller manager, where only
+/// requests change objects.
 pub(crate) const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
 
 /// The variable that names the kubectl of the same version to tests.

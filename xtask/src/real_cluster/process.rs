@@ -31,8 +31,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with its output appended to `log`, in a process group of its own, so that
-    /// Ctrl-C does not reach it.
+    /// Starts `program` with its output appended to `log`, in its own process group, so that Ctrl-C
+    /// does not reach it.
     pub(crate) fn spawn(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
         let out = OpenOptions::new()
             .create(true)

@@ -26,7 +26,7 @@ pub(crate) struct State {
 /// A directory only its owner can read, with a lock that admits one task at a time.
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Held while this value lives; the system releases it when the process ends, however it ends.
+    /// Held while this value lives; the operating system releases it however the process ends.
     _lock: Option<File>,
 }
 
