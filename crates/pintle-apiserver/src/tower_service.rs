@@ -28,7 +28,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[error("timed out after {0:?}")]
 pub(crate) struct BodyTimeout(pub(crate) Duration);
 
-/// A tower service that answers API requests. Always ready and cheap to clone.
+/// A tower service that serves API requests. Always ready and cheap to clone.
 ///
 /// Wrap it in a layer to observe, delay or fail the requests of every client, in process or over
 /// TLS.

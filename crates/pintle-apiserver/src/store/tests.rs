@@ -117,7 +117,7 @@ fn cursor_behind_the_floor_gets_compacted() {
     assert!(matches!(cursor.next_batch(), Err(Lost::Compacted { .. })));
     let mut fresh = store.cursor(collection, store.revision()).unwrap();
     assert!(fresh.next_batch().is_ok());
-    assert!(!store.close_collection(collection), "it holds an object");
+    assert!(!store.close_collection(collection), "not empty yet");
     let last = store.get(collection, "a").unwrap();
     let gone = Change::Delete(content(2));
     store

@@ -97,8 +97,8 @@ impl Limits {
     }
 }
 
-/// Runs work on a response, off the async workers if it is large. The response counts as large for
-/// as long as the work takes, even if the request is gone.
+/// Runs work on a response, off the async workers if it is large. The response counts as large
+/// until the work ends, even if the request has been dropped.
 ///
 /// # Errors
 ///
@@ -122,8 +122,8 @@ pub(crate) fn check_values(json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns how many values a JSON text has at most. Each but the first follows a comma, or opens a
-/// list or an object.
+/// Returns the maximum number of values that a JSON text may have. Each but the first follows a
+/// comma, or opens a list or an object.
 fn values(json: &[u8]) -> usize {
     let (mut count, mut in_string) = (1, false);
     let mut bytes = json.iter();

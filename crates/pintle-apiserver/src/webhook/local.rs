@@ -9,10 +9,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::CallError;
 
-/// A closure that answers admission reviews.
+/// A closure that responds to admission reviews.
 type Admit = dyn Fn(AdmissionRequest) -> BoxFuture<'static, AdmissionResponse> + Send + Sync;
 
-/// A closure that answers conversion reviews.
+/// A closure that responds to conversion reviews.
 type Convert =
     dyn Fn(ConversionRequest) -> BoxFuture<'static, Result<Vec<Value>, String>> + Send + Sync;
 

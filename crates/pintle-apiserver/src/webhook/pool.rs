@@ -78,7 +78,7 @@ impl Pool {
         })
     }
 
-    /// Keeps a connection for later.
+    /// Retains an idle connection for later calls.
     pub(super) fn put(&self, connection: Connection) {
         if connection.sender.is_closed() {
             return;

@@ -20,9 +20,9 @@ use crate::{
 
 /// An admission webhook in this process: no TLS, no socket, and it works under a paused clock.
 ///
-/// It behaves like an entry of a `ValidatingWebhookConfiguration` or `MutatingWebhookConfiguration`:
-/// rules, selectors, match conditions, failure policy, timeout and reinvocation mean the same. Among
-/// configurations it is ordered by its name.
+/// It behaves like an entry of a `ValidatingWebhookConfiguration` or
+/// `MutatingWebhookConfiguration`: rules, selectors, match conditions, failure policy, timeout and
+/// reinvocation have the same meaning. Among configurations it is ordered by its name.
 ///
 /// # Examples
 ///

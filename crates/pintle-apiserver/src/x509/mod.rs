@@ -114,13 +114,13 @@ pub enum AlternativeName {
     Other,
 }
 
-/// The parts of a request whose signature can be verified.
+/// The parts of a request that are needed to verify its signature.
 struct Signed<'a> {
     message: &'a [u8],
     subject: &'a [u8],
     /// The algorithm and the bits of the public key.
     public_key: &'a [u8],
-    /// What follows the key.
+    /// The fields after the key.
     attributes: &'a [u8],
     curve: Option<&'a [u8]>,
     key: &'a [u8],

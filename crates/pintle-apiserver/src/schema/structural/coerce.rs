@@ -1,4 +1,4 @@
-//! The type and metadata of embedded resources, which have the same form whatever the schema says.
+//! Decodes the type and metadata of embedded resources, whose form does not depend on the schema.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Checks the defaults of a schema when the CRD is written: they contain only known fields and are
-//! valid themselves, also as part of the type and metadata of a resource.
+//! Checks the defaults of a schema when the CRD is written: they must contain only known fields and
+//! be valid, on their own and as part of the type and metadata of a resource.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Embedded resources: their type and metadata are valid whatever the schema says.
+//! Validates the type and metadata of embedded resources, regardless of the schema.
 
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// The longest text. Each schema takes about a thousand bytes, however short it is in the request.
+/// The maximum length of a text. Each schema adds about a thousand bytes, however short it is in
+/// the request.
 const MAX_TEXT: usize = 1 << 20;
 
 /// How a field is encoded. Without a value it has the zero value of its Go type.
@@ -211,7 +212,7 @@ impl Text {
         (self.out.len() < MAX_TEXT).then_some(self.out)
     }
 
-    /// Appends JSON as Go's encoder writes it, which escapes what HTML would interpret.
+    /// Appends JSON as Go's encoder writes it, which escapes HTML's special characters.
     fn json(&mut self, value: &Value) {
         for c in value.to_string().chars() {
             match c {

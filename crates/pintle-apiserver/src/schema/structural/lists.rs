@@ -83,7 +83,8 @@ fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     second
 }
 
-/// The old form of a value, with the schema that tells which of its parts correspond to new ones.
+/// The old form of a value, with the schema that determines which of its parts correspond to new
+/// ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Old<'a> {
     pub(super) value: &'a Value,
@@ -138,7 +139,7 @@ impl<'a> OldItems<'a> {
         let mut items = BTreeMap::new();
         let all = old.and_then(|old| old.value.as_array());
         for item in all.into_iter().flatten() {
-            // The first of several items with the same keys counts.
+            // If several items have the same keys, use the first.
             items.entry(identity(item, keys)).or_insert(item);
         }
         Self {

@@ -81,8 +81,8 @@ impl Structural {
     }
 
     /// Parses and checks the schema of a new CRD, and reports all errors. `at` is its path in the
-    /// CRD. `status` says whether the version has a status subresource, which restricts the
-    /// keywords at the root.
+    /// CRD. `status` is true if the version has a status subresource, which restricts the keywords
+    /// at the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;

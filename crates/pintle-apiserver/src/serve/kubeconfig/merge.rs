@@ -147,8 +147,8 @@ pub(super) fn unmerge(config: &mut Option<Value>, context: &str, url: &str) {
     }
 }
 
-/// Removes a context from the chain: contexts that had it as previous get its own previous instead.
-/// Returns the origin of the context, or `None` if it is not ours.
+/// Removes a context from the chain: contexts that follow it inherit its previous context. Returns
+/// the origin of the context, or `None` if it is not ours.
 fn unlink(root: &mut Map<String, Value>, context: &str) -> Option<Origin> {
     let mut ours = our_contexts(root);
     let (origin, _) = ours.find(|(_, entry)| entry["name"] == context)?;
@@ -172,7 +172,7 @@ fn our_contexts(root: &mut Map<String, Value>) -> impl Iterator<Item = (Origin, 
     contexts.filter_map(|entry| Some((Origin::read(entry)?, entry)))
 }
 
-/// Returns true if the kubeconfig has no content of its own.
+/// Returns true if the kubeconfig contains nothing but its type.
 fn is_blank(root: &Map<String, Value>) -> bool {
     root.iter().all(|(field, value)| match value {
         Value::Null => true,

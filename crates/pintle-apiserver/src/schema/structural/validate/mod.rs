@@ -16,7 +16,8 @@ use crate::schema::field::{FieldError, Path, float, quote};
 /// response many times its size.
 const MAX_VIOLATIONS: usize = 1_000;
 
-/// The maximum size of all messages together, in bytes: those about a long enum name all its values.
+/// The maximum size of all messages together, in bytes. A message about a long enum lists all its
+/// values.
 const MAX_TEXT: usize = 1 << 20;
 
 /// The outcome of a check: violations, and the number of checks that passed.
@@ -249,8 +250,8 @@ fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     );
 }
 
-/// Returns true if a value is one of an enum. Upstream first converts it to the type that the enum
-/// has, which cuts off a fraction.
+/// Returns true if a value is one of an enum. Upstream first converts it to the type of the enum's
+/// values, which truncates fractions.
 fn is_allowed(allowed: &Value, value: &Value) -> bool {
     #[allow(clippy::float_cmp, reason = "upstream compares the same way")]
     let cut = || Some(value.as_f64()?.trunc() == allowed.as_f64()?);
