@@ -61,11 +61,7 @@ async fn appliers_share_equal_values_or_conflict() {
     let (code, made) = apply(&http, &path, "fieldManager=me", &colour("a", "red")).await;
     assert_eq!((code, &made["data"]["colour"]), (201, &json!("red")));
     let again = apply(&http, &path, "fieldManager=me", &colour("a", "red")).await;
-    assert_eq!(
-        again,
-        (200, made.clone()),
-        "nothing changed, nothing is new"
-    );
+    assert_eq!(again, (200, made.clone()), "an unchanged apply is a no-op");
     let (code, status) = apply(&http, &path, "fieldManager=you", &colour("a", "blue")).await;
     assert_eq!((code, &status["reason"]), (409, &json!("Conflict")));
     assert_eq!(
@@ -161,7 +157,7 @@ async fn managers_conflict_across_versions() {
     assert_eq!(code, 409, "{status}");
     assert_eq!(
         status["details"]["causes"][0]["field"], ".spec.metrics",
-        "named as in the version of its manager"
+        "the field is named as in the manager's version"
     );
     let (code, _) = apply(&http, &older, "fieldManager=two&force=true", &config).await;
     assert_eq!(code, 200);
@@ -272,7 +268,7 @@ async fn custom_resource_managers_keep_their_version() {
         status["details"]["causes"],
         json!([{"reason": "FieldManagerConflict", "field": ".spec.ports[port=2].name",
             "message": "conflict with \"newer\""}]),
-        "named as in the schema of its manager"
+        "the field is named as in the manager's version"
     );
     let force = "fieldManager=older&force=true";
     let (_, now) = apply(&http, &path("v1"), force, &config).await;

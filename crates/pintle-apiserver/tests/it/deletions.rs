@@ -43,7 +43,7 @@ async fn finalizers_delay_the_removal_of_an_object() {
     assert_eq!(
         http.delete(&path).await,
         (200, marked),
-        "a second deletion changes nothing"
+        "a second delete is a no-op"
     );
     // Another deletion timestamp is ignored, another grace period is refused.
     let time =

@@ -206,7 +206,7 @@ async fn generation_counts_spec_changes_only() {
     assert_eq!(after["metadata"]["generation"], 2);
     assert_eq!(
         after["spec"]["replicas"], 2,
-        "the status path takes only the status"
+        "the status path changes only the status"
     );
     assert_eq!(after["status"]["availableReplicas"], 2);
     let (_, after) = http.merge(&path, &both).await;

@@ -17,7 +17,7 @@ fn cpu(request: &str, limit: &str) -> Value {
     json!({"requests": {"cpu": request}, "limits": {"cpu": limit}})
 }
 
-/// Creates a quota with these limits, of which nothing is used.
+/// Creates a quota with these limits and no usage.
 async fn limit(http: &Http, name: &str, hard: &Value) {
     quota(http, name, &json!({"hard": hard})).await;
 }

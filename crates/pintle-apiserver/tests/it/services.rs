@@ -177,7 +177,7 @@ async fn addresses_match_their_ip_families() {
     assert_eq!(
         http.merge(&one, &fewer).await.0,
         422,
-        "the policy wants both"
+        "the policy requires both families"
     );
     let single = json!({"spec": {"ipFamilyPolicy": "SingleStack"}});
     let (code, changed) = http.merge(&one, &single).await;

@@ -310,7 +310,7 @@ async fn accepted_names_are_validated() {
     assert_eq!(stored["status"]["acceptedNames"]["plural"], "foos");
 }
 
-/// The finalizer of the server has no path, which only core kinds forbid.
+/// The server's own finalizer has no path, which only core kinds forbid.
 ///
 /// Proves crd/deletion.
 #[tokio::test]

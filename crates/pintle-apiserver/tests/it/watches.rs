@@ -33,7 +33,7 @@ async fn watch_from_resource_version_sees_later_changes() {
     assert_eq!(
         gone["object"]["data"],
         json!({"k": "v"}),
-        "not the last state"
+        "a deletion shows the last state"
     );
     assert_eq!(
         gone["object"]["metadata"]["resourceVersion"],
@@ -93,7 +93,7 @@ async fn selector_watch_adds_and_deletes_as_objects_match() {
     assert_eq!(gone["type"], "DELETED");
     assert_eq!(
         gone["object"]["metadata"]["labels"]["app"], "web",
-        "not the last matching state"
+        "a deletion shows the last matching state"
     );
     assert_eq!(
         gone["object"]["metadata"]["resourceVersion"],

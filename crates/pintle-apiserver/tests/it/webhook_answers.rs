@@ -150,7 +150,7 @@ async fn older_review_is_not_verified() {
     assert_eq!((code, message.as_str()), (201, ""));
     let (_, stored) = http.get(&format!("{CONFIG_MAPS}/a")).await;
     assert_eq!(stored["data"]["x"], "y");
-    // A validating webhook of that age may send a patch, which is ignored.
+    // In the older version, a validating webhook may send a patch, which is ignored.
     let server = self::server();
     serve(&server, "validating", &["v1beta1"], |_| {
         answer(&json!({"response": {"allowed": true, "patch": "%%"}}))
@@ -568,14 +568,14 @@ async fn validating_webhooks_run_concurrently_and_all_count() {
     let _webhooks = hooks.map(|hook| server.register_webhook(&hook).unwrap());
     let start = tokio::time::Instant::now();
     let (code, message, _) = create(&http(&server)).await;
-    assert_eq!(start.elapsed().as_secs(), 5, "not one after the other");
+    assert_eq!(start.elapsed().as_secs(), 5, "the calls are concurrent");
     assert_eq!(
         (code, message.as_str()),
         (
             400,
             "admission webhook \"b.example.com\" denied the request: after 5 s"
         ),
-        "the first in order decides"
+        "the first webhook in order provides the message"
     );
 }
 

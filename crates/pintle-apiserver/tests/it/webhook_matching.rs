@@ -176,7 +176,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
     ok(http.post(NAMESPACES, &namespace("one", "blue"))).await;
     ok(http.post(NAMESPACES, &namespace("two", "red"))).await;
     assert_eq!(calls.take(), ["CREATE namespaces one"]);
-    // The labels after the update count, except for a delete, which has only the stored ones.
+    // Updates are selected by the new labels, deletes by the stored ones.
     ok(http.merge(&format!("{NAMESPACES}/one"), &team("red"))).await;
     ok(http.merge(&format!("{NAMESPACES}/two"), &team("blue"))).await;
     assert_eq!(calls.take(), ["UPDATE namespaces two"]);
@@ -257,7 +257,7 @@ async fn failing_condition_follows_the_failure_policy() {
         ([broken].as_slice(), 1),
         (&["true", broken], 1),
         (&[broken, other], 2),
-        // A condition that is false decides, whatever else fails.
+        // A false condition takes precedence over errors in others.
         (&[broken, "false"], 0),
         (&["false", broken], 0),
     ] {

@@ -29,7 +29,7 @@ async fn claims_and_ingresses_get_the_default_class() {
     let none = created(&http, CLAIMS, &none).await;
     assert_eq!(
         none["spec"]["storageClassName"], "",
-        "a claim may want none"
+        "a claim can opt out of a class"
     );
 
     let mut legacy = claim("d");

@@ -69,9 +69,9 @@ async fn appliers_conflict_across_converted_versions() {
         status["details"]["causes"],
         json!([{"reason": "FieldManagerConflict", "field": ".spec.address",
             "message": "conflict with \"one\""}]),
-        "named as in the version of its manager"
+        "the field is named as in the manager's version"
     );
-    // Equal values are shared, each in the version of its manager, in whatever version it is read.
+    // Equal values are shared. Each manager keeps its version, whichever version is read.
     let (code, shared) = apply(&http, V2, "fieldManager=two", &v2("a", "h", 1)).await;
     assert_eq!(code, 200, "{shared}");
     let both = ["one@v1 address", "two@v2 host,port"];

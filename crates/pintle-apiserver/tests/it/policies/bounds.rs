@@ -96,7 +96,7 @@ async fn write_with_many_parameters_delays_no_other_request() {
     tokio::join!(write(CONFIG_MAPS), others());
     assert_eq!(*order.lock().unwrap(), ["others", "write"]);
 
-    // The same for policies that change objects.
+    // The same applies to policies that change objects.
     assert_eq!(http.delete(&format!("{BINDINGS}/b")).await.0, 200);
     let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
         "reinvocationPolicy": "Never", "matchConstraints": config_maps(),

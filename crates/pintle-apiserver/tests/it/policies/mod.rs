@@ -290,7 +290,7 @@ async fn parameters_come_from_the_objects_a_binding_refers_to() {
     create(&http, CONFIG_MAPS, &config_map("limits")).await;
     let (_, status) = http.post(secrets, &secret("s")).await;
     assert_eq!(status["message"], denied("limits refuses"));
-    // A selector applies the policy once for each object, and to none if there are none.
+    // With a selector, the policy applies once per selected object, so not at all if there is none.
     let by_label = json!({"spec": {"paramRef": {"name": null, "parameterNotFoundAction": "Allow",
         "selector": {"matchLabels": {"limits": "yes"}}}}});
     let path = format!("{BINDINGS}/b");

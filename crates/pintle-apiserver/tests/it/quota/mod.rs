@@ -62,7 +62,7 @@ async fn objects_are_charged_and_refused_at_the_limit() {
     assert_eq!(
         used(&http, "q").await["configmaps"],
         "2",
-        "a controller counts again"
+        "only a controller recounts after a delete"
     );
 }
 
