@@ -29,7 +29,7 @@
 //! assert!(error.to_string().contains("undefined field 'replcias'"));
 //! ```
 #![deny(missing_docs)]
-// Conversions between number types follow those of Go, which truncate or round on purpose.
+// Conversions between number types intentionally truncate or round as in Go.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

@@ -295,9 +295,8 @@ impl<'a> Evaluator<'a> {
         Ok(result)
     }
 
-    /// Names the function in the error of a call that no overload fits, in the cases in which
-    /// cel-go does: it omits operators and conversions, and names some functions without argument
-    /// types.
+    /// Returns the error of a call that no overload fits. It names the function where cel-go does:
+    /// not for conversions and most operators, and for some functions without argument types.
     fn named(&self, id: Id, error: EvalError, values: &[Value]) -> EvalError {
         let Expr::Call { function, .. } = self.ast.expr(id) else {
             return error;
@@ -419,8 +418,8 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Returns true if no operand of this type has an operator, in which case cel-go does not consult
-/// the value.
+/// Returns true if the type of `value` does not implement an operator. cel-go then rejects the call
+/// without consulting the value.
 fn lacks_operator(value: &Value, operator: &str) -> bool {
     let has = match value {
         // These types reject unknown operators themselves.

@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// Reads characters of atoms, and dots.
+    /// Reads an atom, which may contain dots.
     fn atom(&mut self) -> Option<&'a str> {
         let special = |c| "()<>[]:;@\\,\"".contains(c);
         let end = self.rest.find(|c| special(c) || !is_visible(c));
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         (!atom.is_empty()).then_some(atom)
     }
 
-    /// Reads an atom whose dots are single and inside.
+    /// Reads an atom without consecutive, leading or trailing dots.
     fn strict_atom(&mut self) -> Option<()> {
         let atom = self.atom()?;
         atom.split('.').all(|part| !part.is_empty()).then_some(())

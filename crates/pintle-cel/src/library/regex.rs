@@ -17,7 +17,7 @@ fn cached(context: &mut Context, pattern: &Arc<str>) -> Result<Regex, EvalError>
         return Ok(known.clone());
     }
     // Compiling takes time in proportion to the compiled size, which costs do not cover in a loop.
-    // It is charged even if another evaluation has compiled the pattern, so that the answer does
+    // It is charged even if another evaluation has compiled the pattern, so that the result does
     // not depend on what ran before.
     let parsed = Pattern::parse(pattern.clone()).map_err(fail)?;
     context.work.spend(1_000 + parsed.size() / 4)?;

@@ -52,7 +52,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// Unicode white space as Go's `strings.TrimSpace` has it.
+/// Unicode whitespace as Go's `strings.TrimSpace` defines it.
 fn is_space(c: char) -> bool {
     c.is_whitespace()
 }

@@ -42,7 +42,7 @@ enum Suffixes {
 enum Amount {
     /// `value` × 10^`scale`
     Int { value: i64, scale: i32 },
-    /// Upstream keeps the number as an integer divided by 10^`places`, which decides how it rounds
+    /// Upstream stores the number as an integer divided by 10^`places`, which decides how it rounds
     /// as a float.
     Decimal { value: Decimal, places: i64 },
 }

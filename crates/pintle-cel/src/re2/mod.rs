@@ -1,9 +1,9 @@
 //! RE2's syntax, as Go's `regexp` package implements it, on top of the `regex` crate.
 //!
 //! The two syntaxes look alike but differ in what they accept and mean. In RE2, `\d`, `\w`, `\s`
-//! and `\b` are ASCII, brackets have no set operators, `{` may be a plain character, `\<` is one,
-//! and repetition counts are limited to 1000. A pattern is therefore parsed here with RE2's rules
-//! and Go's errors, and rewritten in a small, unambiguous subset of the other syntax.
+//! and `\b` are ASCII, brackets have no set operators, `{` may be a literal, `\<` is one, and
+//! repetition counts are limited to 1000. A pattern is therefore parsed here with RE2's rules and
+//! Go's errors, and rewritten in a small, unambiguous subset of the other syntax.
 //!
 //! Parsing takes time and memory in proportion to the pattern. A compiled pattern takes far more:
 //! 1000 copies of `\p{L}` are 50 MB. [`Pattern`] therefore keeps the text and an estimate of the
