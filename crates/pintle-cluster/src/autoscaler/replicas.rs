@@ -11,7 +11,7 @@ use crate::{
     pods::state::{self, is_ready, phase},
 };
 
-/// How long after its start a Pod that is not ready is taken to be initializing.
+/// How long after its start a Pod that is not ready is assumed to be initializing.
 const CPU_INITIALIZATION: Duration = Duration::from_mins(5);
 /// How long after its start a Pod may become unready without ever having been ready.
 const INITIAL_READINESS: Duration = Duration::from_secs(30);

@@ -129,10 +129,10 @@ fn pod_names_its_node_by_affinity() {
         })
     );
     assert!(is_updated(&set, &pod, "hash"));
-    assert!(is_updated(&set, &pod, "other"), "it has the generation");
+    assert!(is_updated(&set, &pod, "other"), "the generation matches");
     let labels = pod.metadata.labels.as_mut().unwrap();
     labels.remove("pod-template-generation");
     assert!(!is_updated(&set, &pod, "other"));
     pod.spec.as_mut().unwrap().node_name = Some("b".into());
-    assert_eq!(target(&pod), Some("b"), "the binding counts");
+    assert_eq!(target(&pod), Some("b"), "the binding takes precedence");
 }

@@ -143,7 +143,7 @@ fn every_node_gets_one_pod() {
         pod("b", "new", Ready),
         pod("c", "new", Ready),
     ];
-    assert_eq!(world.with(pods), steps(&[], &[]), "the old one goes first");
+    assert_eq!(world.with(pods), steps(&[], &[]), "the old Pod is not gone");
 }
 
 /// Proves daemonset/nodes.
@@ -237,7 +237,7 @@ fn surge_starts_new_pods_before_old_ones_stop() {
     assert_eq!(world.with(pods), steps(&[], &["a-old"]));
     let pods = [pod("a", "new", Ready), b, c, pod("b", "new", Pending)];
     assert_eq!(world.with(pods), steps(&["c"], &[]));
-    // An old Pod that is not ready goes as soon as there is a new one.
+    // An old Pod that is not ready is deleted as soon as there is a new one.
     let pods = [
         pod("a", "old", Pending),
         pod("a", "new", Pending),

@@ -1,4 +1,4 @@
-//! Plays the planner against a simulated cluster in which Pods are numbers.
+//! Runs the planner against a simulated cluster in which Pods are only counted.
 
 use std::collections::BTreeMap;
 
