@@ -189,7 +189,7 @@ async fn run(work: Work) -> Result<Option<String>> {
 
 fn start() -> Result<Option<String>> {
     let work = Cli::parse().work;
-    // One thread is enough for a server that only copies, and leaves the other core alone.
+    // One thread is enough for a server that only copies, and leaves the other core free.
     let mut runtime = match work {
         Work::Replay(_) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

@@ -130,7 +130,7 @@ async fn post(client: &Client, path: &str, body: String) -> Result<()> {
     send(client, Method::POST, path, Some(body)).await.map(drop)
 }
 
-/// Creates a namespace with its default service account, which normally a controller creates.
+/// Creates a namespace with its default service account, which a controller normally creates.
 async fn namespace(client: &Client, name: &str) -> Result<()> {
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);

@@ -34,8 +34,8 @@ const MAX_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEvent {
-    /// The name of the user that the request acted as, or of the one that may not impersonate it.
-    /// Empty if the request was not authenticated.
+    /// The name of the user that the request acted as, or of the authenticated user if the
+    /// impersonation was refused. Empty if the request was not authenticated.
     pub user: String,
     /// The groups of that user.
     pub groups: Vec<String>,
@@ -186,7 +186,7 @@ impl Auditor {
             }
         }
         if catch_unwind(AssertUnwindSafe(|| observe(event))).is_err() {
-            tracing::error!("the audit observer panicked; continuing");
+            tracing::error!("audit observer panicked; continuing");
         }
     }
 }

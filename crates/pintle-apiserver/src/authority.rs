@@ -44,7 +44,7 @@ fn failed(error: impl fmt::Display) -> AuthorityError {
 pub struct Authority(Arc<CertifiedIssuer<'static, KeyPair>>);
 
 impl ApiServer {
-    /// Returns the certificate authority of this server, which is created when it is first used.
+    /// Returns the certificate authority of this server, creating it on first use.
     ///
     /// Clients with a certificate that it has signed are authenticated by every listener: the common
     /// name is the user, the organizations are the groups.

@@ -105,7 +105,7 @@ impl Pointed {
             return T::default();
         };
         catch_unwind(AssertUnwindSafe(|| at(&**points))).unwrap_or_else(|_| {
-            tracing::error!("a Points hook panicked; continuing");
+            tracing::error!("Points hook panicked; continuing");
             T::default()
         })
     }

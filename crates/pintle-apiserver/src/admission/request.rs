@@ -46,8 +46,8 @@ impl Operation {
     }
 }
 
-/// The kind of an object that is not the kind of the resource: that of a subresource such as
-/// `scale`, `binding` or `eviction`.
+/// The kind that a subresource such as `scale`, `binding` or `eviction` exchanges instead of the
+/// resource's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchanged<'a> {
     pub(crate) group: &'a str,

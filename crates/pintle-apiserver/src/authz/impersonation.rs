@@ -1,6 +1,6 @@
 //! Impersonation: the `Impersonate-User` and related headers.
 //!
-//! A user may act as another one if it is permitted to. There are two ways to permit it:
+//! There are two ways to permit a user to act as another:
 //!
 //! - The verb `impersonate` on `users`, `groups`, `serviceaccounts`, `uids` and
 //!   `userextras/KEY`, which allows every request.

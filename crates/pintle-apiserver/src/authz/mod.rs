@@ -158,7 +158,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// Fails if the user may not impersonate another one, or may not make this request.
+    /// Fails if the user may not impersonate the other user, or may not make this request.
     pub(crate) fn authorize_request(&self, parts: &Parts, user: User) -> Result<User, ApiError> {
         let user = impersonation::acting_user(self, parts, user)?;
         if !user.is_administrator() {

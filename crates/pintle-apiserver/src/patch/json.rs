@@ -13,8 +13,8 @@ pub(crate) const MAX_OPERATIONS: usize = 10_000;
 /// operations may nest deeper. Without a limit, repeated copies grow exponentially.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// The maximum number of list items that all operations of a patch may shift. Without a limit, few
-/// insertions at the start of a long list take minutes.
+/// The maximum number of list items that all operations of a patch may shift. Without a limit, a
+/// few insertions at the start of a long list could take minutes.
 const MAX_SHIFTED: usize = 50_000_000;
 
 /// Applies a list of operations atomically.

@@ -1,4 +1,4 @@
-//! Resource quotas: what an object counts towards one.
+//! Resource quotas: how much of a quota an object uses.
 //!
 //! Admission charges a quota for every new object, and a controller recounts the existing ones.
 //! They have to agree, so both use this module: admission in this crate, and the quota controller

@@ -114,7 +114,7 @@ impl Scope {
         self
     }
 
-    /// Adds the variables of a policy. They are evaluated when they are used, and see the values
+    /// Adds the variables of a policy. They are evaluated when they are used, and see only values
     /// that were added before.
     pub(crate) fn with_variables(mut self, composed: &Composed) -> Self {
         let variables = Arc::new(Variables {

@@ -1,5 +1,5 @@
-//! `DefaultStorageClass` and `DefaultIngressClass`: claims and ingresses without a class get the one
-//! that is marked as default, the newest if there are several.
+//! `DefaultStorageClass` and `DefaultIngressClass`: claims and ingresses without a class get the
+//! class marked as default, the newest if there are several.
 
 use serde_json::{Value, json};
 

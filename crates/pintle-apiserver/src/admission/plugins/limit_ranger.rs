@@ -55,7 +55,7 @@ fn applies(api: &Api, request: &Request<'_>) -> bool {
     wanted && request.old.is_none_or(|old| !meta::is_deleting(old)) && any(api)
 }
 
-/// Returns true if there are limit ranges at all.
+/// Returns true if any limit range exists.
 fn any(api: &Api) -> bool {
     let collection = api.registry.builtin_collection("", "limitranges");
     collection.is_some_and(|collection| !api.store.is_empty(collection))

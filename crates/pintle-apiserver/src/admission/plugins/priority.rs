@@ -15,7 +15,7 @@ const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 #[derive(Debug)]
 pub(crate) struct Priority;
 
-/// The fields that a Pod takes from its class.
+/// The fields that a Pod copies from its class.
 #[derive(Debug)]
 struct Class {
     name: String,

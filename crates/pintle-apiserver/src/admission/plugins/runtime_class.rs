@@ -101,7 +101,7 @@ fn merged(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
     all.extend_from_slice(more);
     let mut merged: Vec<Value> = Vec::new();
     for (i, one) in all.iter().enumerate() {
-        // Of equal ones, the first is kept.
+        // Of equal tolerations, the first is kept.
         let mut later = all[i + 1..].iter().filter(|other| *other != one);
         if !merged.iter().any(|other| covers(other, one)) && !later.any(|other| covers(other, one))
         {

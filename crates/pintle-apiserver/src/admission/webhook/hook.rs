@@ -22,7 +22,7 @@ pub(crate) struct Hook {
     /// Unique among the webhooks of all configurations.
     pub(super) id: String,
     pub(super) rules: Vec<Rule>,
-    /// Whether a request in another version of the same resource does not match.
+    /// Whether requests in other versions of the same resource are ignored.
     pub(super) exact: bool,
     pub(super) namespace_selector: LabelSelector,
     pub(super) object_selector: LabelSelector,
@@ -117,7 +117,7 @@ impl Hook {
         Self::compile(name, format!("local/{name}"), entry, mutating, Ok(client))
     }
 
-    /// Returns a webhook whose entry cannot be compiled: every call fails.
+    /// Returns a webhook for an entry that cannot be compiled: every call to it fails.
     pub(super) fn broken(
         configuration: &str,
         index: usize,

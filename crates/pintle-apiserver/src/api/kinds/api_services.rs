@@ -37,7 +37,7 @@ impl Clone for Registered {
 pub(super) struct ApiServices;
 
 impl Kind for ApiServices {
-    /// Marks a new one as available: groups that the server itself serves always are.
+    /// Marks a new `APIService` as available: groups that the server itself serves always are.
     fn prepare_create(&self, service: &mut Tree, now: &str) {
         let available = json!({"conditions": [{"lastTransitionTime": now,
             "message": "Local APIServices are always available", "reason": "Local",

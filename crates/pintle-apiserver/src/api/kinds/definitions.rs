@@ -245,7 +245,7 @@ impl Api {
 
     /// Deletes the instances of a definition that is being deleted.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on creates are refused. Those in progress see the mark and undo their work.
+        // From here on, creates are refused. Those in progress see the mark and undo their work.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource

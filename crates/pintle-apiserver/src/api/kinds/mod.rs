@@ -114,7 +114,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
     }
 
     /// Records the user that creates an object. Runs after mutating admission, so that no webhook
-    /// can name another one.
+    /// can name another user.
     fn set_requester(&self, object: &mut Tree, user: &User) {
         let _ = (object, user);
     }

@@ -1,7 +1,7 @@
 //! Properties of built-in kinds that discovery does not describe.
 //!
-//! These are tables, because most of them follow the API group. The registry reads them once, when
-//! it registers a resource.
+//! These are tables rather than hooks, because many of them hold for a whole API group. The
+//! registry reads them once, when it registers a resource.
 
 use crate::meta::NameRule;
 

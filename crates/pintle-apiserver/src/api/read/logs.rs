@@ -62,7 +62,7 @@ impl fmt::Debug for PodLogsRegistration {
 
 impl Drop for PodLogsRegistration {
     fn drop(&mut self) {
-        // Another one may have been registered meanwhile.
+        // Another source may have been registered in the meantime.
         let mut source = self.logs.0.lock();
         if source
             .as_ref()
@@ -97,8 +97,8 @@ struct Options {
 }
 
 impl Api {
-    /// Returns the log of a container: 404 without the Pod, 400 if the container has not run, 501 if
-    /// nothing provides logs.
+    /// Returns the log of a container: 404 if the Pod does not exist, 400 if the container has not
+    /// run, 501 if nothing provides logs.
     pub(crate) fn pod_log(&self, call: &Call) -> Answer {
         let Some(object) = self.store.get(call.collection()?, &call.key()) else {
             return Err(call.missing());
@@ -226,8 +226,8 @@ fn container<'a>(pod: &'a Value, name: &str) -> Result<&'a str, ApiError> {
     )))
 }
 
-/// Returns when the last run of a container, or the one before, started and ended, or the error of the
-/// kubelet if there is none.
+/// Returns the start and end of a container's last run, or of the one before, or the kubelet's
+/// error if there was none.
 fn run(
     pod: &Value,
     container: &str,

@@ -1,8 +1,8 @@
-//! Splits the path of a request, once for the router and for authorization.
+//! Splits the path of a request, for both the router and authorization.
 //!
 //! Both build on [`ResourcePath`], so that what is executed is what was authorized. The rules are
-//! kube-apiserver's: a path is decoded before it is split, slashes at its ends do not count, and an
-//! empty segment is a segment, which matches no route.
+//! kube-apiserver's: a path is decoded before it is split, slashes at its ends are ignored, and an
+//! empty segment is a segment that matches no route.
 
 use super::query::decode;
 

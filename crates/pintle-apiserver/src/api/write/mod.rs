@@ -111,7 +111,7 @@ pub(crate) enum Part {
 pub(crate) enum Managers {
     /// The writer becomes the manager of the fields it changes.
     Record,
-    /// `managedFields` are final: an apply has computed them, or the server writes itself.
+    /// `managedFields` are final: an apply has computed them, or the server itself is the writer.
     Keep,
 }
 

@@ -177,7 +177,7 @@ fn has(own: &[String], wanted: &str) -> bool {
     own.iter().any(|text| text == ALL || text == wanted)
 }
 
-/// Returns true if a path, which may end in `*`, covers another one.
+/// Returns true if a path, which may end in `*`, covers another path.
 fn url_covers(own: &str, wanted: &str) -> bool {
     own == wanted || (own.ends_with('*') && wanted.starts_with(own.trim_end_matches('*')))
 }

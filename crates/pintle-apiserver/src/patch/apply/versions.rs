@@ -4,8 +4,8 @@
 //! the version of each manager. Built-in kinds convert by functions, and the versions of a CRD
 //! without a webhook differ only in their schemas.
 //!
-//! A conversion webhook takes a request, but the functions here are pure. They fail with the
-//! [conversion they need](Unconverted::Pending); the caller makes it, adds it to the
+//! A conversion webhook requires a request, but the functions here are pure. They fail with the
+//! [conversion they need](Unconverted::Pending); the caller performs it, adds it to the
 //! [`Conversions`] and starts over. The functions are deterministic, so each round needs only
 //! conversions that earlier rounds did not make.
 
@@ -98,8 +98,8 @@ impl<'a> Write<'a> {
         others.find(|other| other.api_version == api_version)
     }
 
-    /// Returns the version in which the fields of an entry are compared: that of the request if the
-    /// one it was written in is unknown.
+    /// Returns the version in which an entry's fields are compared: the one it was written in or,
+    /// if that is unknown, that of the request.
     pub(super) fn version_of<'e>(&self, entry: &'e Entry) -> &'e str
     where
         'a: 'e,
@@ -115,7 +115,7 @@ impl<'a> Write<'a> {
         self.other(api_version).map_or(shape, |other| other.shape)
     }
 
-    /// Converts an object between versions, through that of the request as upstream does.
+    /// Converts an object between versions, via the request's version, as upstream does.
     pub(super) fn convert<'v>(
         &self,
         object: &'v Value,

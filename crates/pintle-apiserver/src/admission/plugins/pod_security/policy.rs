@@ -88,8 +88,8 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Reads the labels of a namespace; `labels` returns the value of a key. Invalid ones are returned
-    /// as errors; `enforce` is restricted then, and the other modes are off.
+    /// Reads the labels of a namespace; `labels` returns the value of a key. Invalid labels are
+    /// returned as errors; `enforce` is then `restricted`, and the other modes are off.
     pub(super) fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>) -> (Self, Vec<FieldError>) {
         let labels: Labels<'_, 'a> = &labels;
         let mut errors = Vec::new();

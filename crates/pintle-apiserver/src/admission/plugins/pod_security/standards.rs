@@ -150,7 +150,7 @@ const SYSCTLS: &[&str] = &[
 ];
 
 impl Check {
-    /// Returns the function of a version, if the check exists in it.
+    /// Returns the function for a version, if the check exists in it.
     fn at(&self, version: Version) -> Option<CheckPod> {
         let mut versions = self.versions.iter().rev();
         let found = versions.find(|(since, _)| Version::Minor(*since) <= version);

@@ -1,7 +1,7 @@
 //! OpenAPI documents: v3 as an index and one document per group and version, v2 as a single document.
 //!
 //! The documents contain what clients use: the paths, their kinds, the patch types they accept, and
-//! the schema of every kind. They have no descriptions.
+//! the schema of every kind. Of the built-in types, only `ObjectMeta` has descriptions.
 
 mod gnostic;
 mod paths;

@@ -91,7 +91,7 @@ impl Api {
                 () = tokio::time::sleep(left) => {
                     let catalog = api.registry.catalog();
                     if let Some(pods) = catalog.find("", "v1", "pods") {
-                        // Ignore errors: the Pod is gone, or another one has taken its name.
+                        // Ignore errors: the Pod is gone, or another Pod has taken its name.
                         let _ = api.delete_unasked(pods, &key, &options);
                     }
                 }

@@ -107,7 +107,7 @@ impl Key {
             Some(id) if id == self.id => {}
             Some(_) => return Err(Foreign::NoKey),
         }
-        // Accept one encoding of the signature only, so that a token has no equivalent texts.
+        // Accept only one encoding of the signature, so that each token has a single text.
         if header_value["alg"] != "ES256" || encode(&signature_bytes) != signature {
             return Err(Foreign::Signature);
         }

@@ -153,7 +153,7 @@ fn restore_verdicts(request: &mut Tree, stored: &Tree) {
     }
 }
 
-/// Sets the times that conditions lack. The transition time stays while the status does.
+/// Sets the missing times of conditions. The transition time changes only with the status.
 fn set_times(request: &mut Tree, stored: &Tree, now: &str) {
     for condition in conditions_mut(request) {
         if condition["lastUpdateTime"].is_null() {
