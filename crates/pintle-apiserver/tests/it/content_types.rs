@@ -25,7 +25,7 @@ async fn accept_json(http: &Http, path: &str, form: &str) -> Value {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn tables_of_built_in_kinds() {
+async fn built_in_kinds_are_shown_as_tables() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -49,7 +49,7 @@ async fn tables_of_built_in_kinds() {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn tables_of_custom_resources() {
+async fn custom_resources_are_shown_as_tables() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();
@@ -83,7 +83,7 @@ async fn table_watch_sends_its_columns_once() {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn metadata_only_list() {
+async fn list_can_be_limited_to_metadata() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Proves apiserver/paths.
 #[tokio::test]
-async fn version_health_and_unknown_paths() {
+async fn nonresource_paths_are_served_and_unknown_ones_get_404() {
     let server = server();
     let http = http(&server);
     assert_eq!(http.get("/version").await.1["minor"], "36");
@@ -77,7 +77,7 @@ async fn aggregated_discovery_has_an_etag() {
 
 /// Proves discovery/resources.
 #[tokio::test]
-async fn unaggregated_discovery() {
+async fn unaggregated_discovery_lists_groups_and_resources() {
     let server = server();
     let http = http(&server);
     assert_eq!(http.get("/api").await.1["versions"], json!(["v1"]));

@@ -112,7 +112,7 @@ fn list_types_determine_equality_and_concatenation() {
 }
 
 #[test]
-fn null_and_set_fields_differ_both_ways() {
+fn null_and_set_fields_differ_in_either_order() {
     let schema = json!({ "type": "object", "properties": {
         "a": { "type": "integer", "nullable": true }, "namespace": { "type": "string", "nullable": true },
     }, "x-kubernetes-preserve-unknown-fields": true });

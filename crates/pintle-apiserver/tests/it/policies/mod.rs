@@ -201,7 +201,7 @@ async fn audit_annotations_are_in_the_event() {
 
 /// Proves policies/matching.
 #[tokio::test]
-async fn constraints_of_policy_and_binding_both_select() {
+async fn constraints_of_policy_and_binding_must_both_match() {
     let server = server();
     let http = http(&server);
     let mut constraints = config_maps();

@@ -81,7 +81,7 @@ async fn dry_runs_are_checked_and_not_charged() {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn quota_without_usage_limits_nothing_or_refuses() {
+async fn quota_without_status_is_ignored_and_without_usage_refuses() {
     let server = server();
     let http = http(&server);
     let hard = json!({"hard": {"configmaps": "0"}});

@@ -2,7 +2,7 @@ use super::*;
 
 /// Proves crd/schema.
 #[test]
-fn formats_accept_and_reject() {
+fn formats_accept_valid_and_reject_invalid_values() {
     let cases = [
         ("date-time", "2014-12-15T19:30:20.000Z", "2014-12-15 19:30"),
         (
