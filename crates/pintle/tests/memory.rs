@@ -1,4 +1,5 @@
-//! Memory over a thousand terms, in a process of its own: the allocator counts everything in it.
+//! Measures memory over a thousand terms, in a separate test binary because its allocator counts
+//! every allocation.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -22,7 +22,7 @@ const NOISE: f64 = 0.5;
 /// Time limit of one run, which normally takes seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The instructions one unit of work takes.
+/// The number of instructions per unit of work.
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     pub(super) path: String,

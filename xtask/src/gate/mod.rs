@@ -45,9 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             baseline = Baseline::new(toolchain, &counts, reason);
             println!("stored: all paths, and the toolchain");
         } else {
-            bail!(
-                "the toolchain differs from the baseline's: accept all paths by naming none"
-            );
+            bail!("the toolchain differs from the baseline's: accept all paths by naming none");
         }
         return baseline.write();
     }

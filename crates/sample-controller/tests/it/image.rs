@@ -66,7 +66,7 @@ fn dockerfile_copies_every_workspace_member() {
     assert!(copied.contains(&"Cargo.toml") && copied.contains(&"Cargo.lock"));
 }
 
-/// Building the image takes a container engine and a network. This checks instead that cargo can
+/// Building the image requires a container engine and a network. This checks instead that cargo can
 /// resolve the build from the copied files alone.
 #[test]
 fn cargo_resolves_the_build_from_the_copied_files() {

@@ -220,7 +220,7 @@ async fn only_the_lease_holder_writes_under_faults() {
         wrote < SignedDuration::from_secs(1),
         "hand-over took {wrote:?}"
     );
-    // The candidate's request takes its time too.
+    // The candidate's own requests take time too.
     let within = SignedDuration::try_from(LEASE_DURATION + Duration::from_secs(1)).unwrap();
     for (what, former, at) in [
         ("SIGKILL, Pintle", &killed, at_sigkill),

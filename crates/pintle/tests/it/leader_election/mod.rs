@@ -406,7 +406,7 @@ async fn lease_age_is_scraped_from_the_leader() {
     assert_eq!(age(&metrics[0]), None);
     let term = a.lead().await;
     assert!(b.leads_within(SECOND * 3).await.is_none());
-    assert_eq!(age(&metrics[0]), Some(1.0), "renewed after two");
+    assert_eq!(age(&metrics[0]), Some(1.0), "renewed a second ago");
     assert_eq!(age(&metrics[1]), None, "a standby renews nothing");
     a.network.send_replace(Network::Down);
     sleep(SECOND * 5).await;

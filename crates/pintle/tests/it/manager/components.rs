@@ -105,7 +105,7 @@ async fn starts_servers_then_caches_then_controllers() {
     assert_eq!(record.take(), ["task stopped", "webhooks stopped"]);
 }
 
-/// The API server cannot list a kind before its conversion webhook answers.
+/// The API server cannot list a kind before its conversion webhook responds.
 ///
 /// Proves manager/order.
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ struct Browser {
 impl Browser {
     async fn open(url: &str) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        // Chromium reads commands from descriptor 3 and writes answers to 4.
+        // Chromium reads commands from descriptor 3 and writes responses to 4.
         let mut process = Command::new("sh")
             .args([
                 "-c",

@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// Returns a client that answers requests for `resource` with `method` with 403.
+/// Returns a client whose requests for `resource` with `method` fail with 403.
 fn refusing(client: Client, method: Method, resource: &'static str) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
