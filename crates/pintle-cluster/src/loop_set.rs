@@ -41,7 +41,8 @@ impl Loops {
     /// Creates the default service account and `kube-root-ca.crt` of each namespace, and fills the
     /// Secrets for tokens of service accounts.
     pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
-    /// Registers simulated nodes, renews their leases, and handles nodes that fail and the Pods on them.
+    /// Registers simulated nodes, renews their leases, and handles failed nodes and the Pods on
+    /// them.
     pub const NODES: Self = Self(1 << 6);
     /// Protects persistent volumes and claims in use from deletion.
     pub const VOLUME_PROTECTION: Self = Self(1 << 7);
@@ -66,8 +67,8 @@ impl Loops {
     pub const DAEMON_SET: Self = Self(1 << 16);
     /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users write.
     pub const ENDPOINTS: Self = Self(1 << 17);
-    /// Binds `PersistentVolumeClaim`s to volumes, and creates those of ephemeral volumes. Pods wait for
-    /// their claims.
+    /// Binds `PersistentVolumeClaim`s to volumes, and creates those of ephemeral volumes. Pods wait
+    /// for their claims.
     pub const VOLUMES: Self = Self(1 << 18);
     /// Creates volumes for claims of any storage class, deletes released ones, and adds the default
     /// class `standard`.

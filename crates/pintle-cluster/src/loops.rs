@@ -148,7 +148,7 @@ impl RunningLoops {
             Vec::new()
         } else {
             // core/v1 events, like kube-controller-manager: unlike events.k8s.io, it does not merge
-            // events that differ only in their message. The sink ends with the broadcaster.
+            // events that differ only in their message. The sink stops with the broadcaster.
             let sink = ApiSink::new(environment.client.clone());
             let _ = environment.events.start_recording_to_sink(sink);
             shared_informers(&informers)
@@ -159,7 +159,7 @@ impl RunningLoops {
             .events(environment.events.clone())
             .clock(environment.clock.clone())
             .rng(environment.rng.clone())
-            // Loops wait for their caches however long that takes.
+            // Loops wait for their caches without a time limit.
             .sync_timeout(Duration::MAX)
             .build();
         let environment = Arc::new(environment);
@@ -189,7 +189,7 @@ impl RunningLoops {
             let nodes = informers.informer::<Node>().lister();
             let started = timeout(SYNC_TIMEOUT, nodes::started(&nodes, &machines));
             if started.await.is_err() {
-                tracing::warn!("nodes were not ready in time; Pods wait for them");
+                tracing::warn!("nodes were not ready in time; Pods stay pending until they are");
             }
         }
         running

@@ -27,8 +27,8 @@ struct Options {
     /// Number of simulated nodes
     #[arg(long, default_value_t = 3)]
     nodes: u16,
-    /// YAML or JSON file with more nodes, their labels, taints and resources, and with what Pods do and
-    /// log: crash, exit, never become ready
+    /// YAML or JSON file with additional nodes (labels, taints, resources) and with what Pods do
+    /// and log: crash, exit, never become ready
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Seconds a Pod takes to become ready
@@ -153,7 +153,7 @@ async fn main() -> anyhow::Result<()> {
     }
     cluster.stop().await;
     bound.shutdown().await;
-    // Even if the greeting failed, for example because stdout is a closed pipe.
+    // Remove the context even if the greeting failed, for example because stdout is a closed pipe.
     if let Some(merged) = merged {
         merged.remove().await?;
     }

@@ -160,8 +160,8 @@ pub(crate) async fn obtain(
     }
 }
 
-/// Hashes like upstream's `StatefulSet`s: 32-bit FNV-1 over the data and the collision count, its decimal digits
-/// encoded without vowels.
+/// Hashes as upstream does for `StatefulSet`s: 32-bit FNV-1 over the data and the collision count,
+/// its decimal digits encoded without vowels.
 fn hash(data: &str, collisions: i32) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let collisions = collisions.to_string();

@@ -1,4 +1,4 @@
-//! Rules that a test sets for the objects that a selector matches, while the cluster runs.
+//! Rules that a test sets, while the cluster runs, for the objects that match a selector.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::meta;
 
-/// The objects that a rule is about.
+/// The objects that a rule applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     /// All namespaces if it is `None`.

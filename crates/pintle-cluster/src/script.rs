@@ -18,13 +18,13 @@ use crate::{
 /// `pintle-cluster --script FILE`:
 ///
 /// ```yaml
-/// nodes:                       # in addition to those that are only counted
+/// nodes:                       # in addition to the numbered nodes
 /// - name: gpu-0
 ///   labels: { disk: ssd }
 ///   taints: [{ key: gpu, value: "true", effect: NoSchedule }]
 ///   allocatable: { cpu: "4", nvidia.com/gpu: "1" }
 ///   behavior: disk-full        # see NodeBehavior; default: healthy
-/// pods:                        # the last entry that matches a Pod counts
+/// pods:                        # the last entry that matches a Pod wins
 /// - selector: app=web          # as in kubectl -l; default: all Pods
 ///   namespace: prod            # default: all namespaces
 ///   behavior: exit code=3 after=5s   # see Behavior
@@ -54,7 +54,7 @@ pub struct Script {
     pub(crate) claims: Vec<ClaimRule>,
 }
 
-/// When the claims are bound that a selector matches.
+/// When the claims that a selector matches are bound.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimRule {
     pub(crate) selector: String,
@@ -63,7 +63,7 @@ pub(crate) struct ClaimRule {
 }
 
 impl ClaimRule {
-    /// Sets what the rule says.
+    /// Applies the rule.
     pub(crate) fn apply(self, claims: Claims) {
         let mut claims = claims.matching(self.selector);
         if let Some(namespace) = self.namespace {
@@ -105,7 +105,7 @@ impl PodRule {
     }
 }
 
-/// A text is not a [`Script`].
+/// The error returned when a string is not a valid [`Script`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidScript(String);
@@ -174,7 +174,7 @@ enum LineEntry {
 }
 
 impl Script {
-    /// Reads a script. Several YAML documents are one script.
+    /// Parses a script. Several YAML documents form one script.
     ///
     /// # Errors
     ///

@@ -127,7 +127,7 @@ pub(super) fn plan(
     })
 }
 
-/// Returns a status that allows no disruptions and says why it could not be computed.
+/// Returns a status that allows no disruptions, with the reason it could not be computed.
 pub(super) fn failed(
     budget: &PodDisruptionBudget,
     failure: &Failure,

@@ -1,4 +1,4 @@
-//! Writes the endpoints of Services: which Pods serve them now.
+//! Writes the endpoints of Services: the addresses of the Pods that serve them.
 //!
 //! Three controllers share this folder. The first writes the `EndpointSlice`s of Services with a
 //! selector, the second their Endpoints, and the third mirrors Endpoints that users write for
@@ -63,7 +63,7 @@ pub(crate) async fn run(
     let endpoints = environment
         .controller::<Service>("endpoints-controller")
         .watches_if::<Pod>(endpoint_changed(), services_of(services))
-        // A user may create Endpoints before their Service: only ours are followed.
+        // Watch only our own Endpoints, because users may create others before their Service.
         .watches_if::<Endpoints>(
             Predicate::new(|_, new: &Object<Endpoints>| {
                 new.labels().get(subsets::MANAGED_BY) == Some(subsets::MANAGER)
@@ -125,7 +125,7 @@ fn zone_changed() -> Predicate<Node> {
     })
 }
 
-/// Admits slices of one of the controllers, including those that are taken from it.
+/// Admits slices that one of the controllers manages, or managed before the change.
 fn managed_by(manager: &'static str) -> Predicate<EndpointSlice> {
     Predicate::new(move |old: Option<&Object<EndpointSlice>>, new| {
         let is_ours =

@@ -43,7 +43,7 @@ pub(super) type Zones = BTreeMap<String, Option<String>>;
 pub(super) struct Changes {
     pub(super) create: Vec<EndpointSlice>,
     pub(super) update: Vec<EndpointSlice>,
-    /// Names.
+    /// The names of the slices.
     pub(super) delete: Vec<String>,
 }
 
@@ -196,13 +196,13 @@ fn pack(
             endpoints.push(endpoint);
         }
     };
-    // The fullest first.
+    // Fill the fullest first.
     changes.update.sort_by_key(|slice| usize::MAX - len(slice));
     for slice in &mut changes.update {
         fill(slice, &mut desired);
     }
     while !desired.is_empty() {
-        // The one that will be fullest, if the rest fits into one.
+        // Prefer the slice that becomes fullest, if one can hold all the rest.
         let fits = |slice: &EndpointSlice| len(slice) + desired.len() <= CAPACITY;
         let candidates = unchanged.iter().enumerate();
         let best = candidates

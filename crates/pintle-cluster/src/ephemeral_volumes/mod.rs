@@ -1,5 +1,5 @@
-//! Creates the claims of the generic ephemeral volumes of Pods. They belong to their Pod, so the garbage
-//! collector deletes them with it.
+//! Creates the claims of the generic ephemeral volumes of Pods. A claim is owned by its Pod, so the
+//! garbage collector deletes it with the Pod.
 
 mod plan;
 

@@ -57,7 +57,7 @@ pub(crate) enum OwnerState {
 /// The decision about a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Nothing until the next event.
+    /// Do nothing until the next event.
     Ignore,
     /// Look up these owners of `dependent` on the server, then decide again.
     Lookup {
@@ -72,7 +72,7 @@ pub(crate) enum Decision {
 pub(crate) type OwnerStates = BTreeMap<String, OwnerState>;
 
 impl Graph {
-    /// Decides about one node. `states` are the owners looked up for it so far.
+    /// Decides what to do with one node. `states` are the owners looked up for it so far.
     pub(crate) fn decide(&self, uid: &str, states: &OwnerStates) -> Decision {
         let Some(node) = self.nodes.get(uid) else {
             return Decision::Ignore;
@@ -119,7 +119,7 @@ impl Graph {
         }
     }
 
-    /// Decides about a dependent by the states of its owners.
+    /// Decides what to do with a dependent, given the states of its owners.
     fn collect(&self, node: &Node, states: &OwnerStates) -> Decision {
         let mut live = 0_usize;
         let mut absent = BTreeSet::new();
@@ -133,7 +133,8 @@ impl Graph {
                 .or_else(|| states.get(&owner.uid).copied())
             {
                 None => lookups.push(owner.clone()),
-                // An invalid reference: the object is never collected, whatever its other owners.
+                // The reference is invalid, so the object is never collected, whatever its other
+                // owners are.
                 Some(OwnerState::OutOfReach) => return Decision::Ignore,
                 Some(OwnerState::UnknownKind) => {
                     return Decision::Apply {
@@ -195,8 +196,8 @@ impl Graph {
             .map(|dependent| &self.nodes[dependent]);
         let has_dependents = dependents.clone().next().is_some();
         if owner_waits && has_dependents && dependents.any(Node::awaits_dependents) {
-            // A dependent and an owner both wait, so this is likely a cycle. Stop blocking; the
-            // change is observed and leads to the deletion.
+            // A dependent and an owner are both waiting, so this is likely a cycle. Stop blocking;
+            // the change is observed and leads to the deletion.
             let unblocking: Vec<OwnerReference> = node
                 .owners
                 .iter()

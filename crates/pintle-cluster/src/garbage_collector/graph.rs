@@ -110,7 +110,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Adds or updates an object. Returns the UIDs to decide about.
+    /// Adds or updates an object. Returns the UIDs that may need an action.
     pub(crate) fn observe(&mut self, identity: Identity, meta: &ObjectMeta) -> BTreeSet<String> {
         let uid = identity.uid.clone();
         let node = Node {
@@ -173,7 +173,7 @@ impl Graph {
         work
     }
 
-    /// Removes a deleted object. Returns the UIDs to decide about.
+    /// Removes a deleted object. Returns the UIDs that may need an action.
     pub(crate) fn forget(&mut self, uid: &str) -> BTreeSet<String> {
         let Some(node) = self.nodes.remove(uid) else {
             return BTreeSet::new();
@@ -191,7 +191,7 @@ impl Graph {
         work
     }
 
-    /// Removes all objects of a removed kind. Returns the UIDs to decide about.
+    /// Removes all objects of a removed kind. Returns the UIDs that may need an action.
     pub(crate) fn forget_kind(&mut self, group: &str, kind: &str) -> BTreeSet<String> {
         let is_of_kind = |node: &&Node| {
             node.identity.kind == kind && self::group(&node.identity.api_version) == group

@@ -316,7 +316,7 @@ impl Collector {
         }
     }
 
-    /// Decides about one object and applies the decision. Returns whether to retry later.
+    /// Decides what to do with one object and does it. Returns whether to retry later.
     async fn process(&self, uid: &str) -> Result<bool, kube::Error> {
         let mut states = OwnerStates::new();
         let decision = self.graph.lock().decide(uid, &states);

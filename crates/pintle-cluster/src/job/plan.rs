@@ -112,7 +112,7 @@ pub(super) fn is_failed(job: &Job, pod: &Pod) -> bool {
     }
 }
 
-/// Returns whether a Pod under deletion is replaced only once it has failed.
+/// Returns whether a Pod under deletion is replaced only after it has failed.
 fn replaces_only_failed(job: &Job) -> bool {
     let Some(spec) = spec(job) else { return false };
     spec.pod_replacement_policy.as_deref() == Some("Failed") || spec.pod_failure_policy.is_some()

@@ -10,7 +10,8 @@ use crate::meta;
 ///
 /// It is set with [`Cluster::node`](crate::Cluster::node), or with the annotation
 /// [`ANNOTATION`](Self::ANNOTATION) of the Node, for example by
-/// `kubectl annotate node node-0 pintle.dev/behavior=lost`. The text holds one or more of these words:
+/// `kubectl annotate node node-0 pintle.dev/behavior=lost`. The value is one or more of these
+/// words:
 ///
 /// | word | the node |
 /// |---|---|
@@ -73,42 +74,42 @@ impl NodeBehavior {
         }
     }
 
-    /// Lets the node report that it is not ready.
+    /// Makes the node report that it is not ready.
     #[must_use]
     pub fn not_ready(mut self) -> Self {
         self.not_ready = true;
         self
     }
 
-    /// Lets the node report that its disk is full, and evict a Pod every ten seconds.
+    /// Makes the node report that its disk is full, and evict a Pod every ten seconds.
     #[must_use]
     pub fn disk_full(mut self) -> Self {
         self.disk_full = true;
         self
     }
 
-    /// Lets the node report that it is short of memory.
+    /// Makes the node report that it is short of memory.
     #[must_use]
     pub fn memory_pressure(mut self) -> Self {
         self.memory_pressure = true;
         self
     }
 
-    /// Lets the node report that it is short of process IDs.
+    /// Makes the node report that it is short of process IDs.
     #[must_use]
     pub fn pid_pressure(mut self) -> Self {
         self.pid_pressure = true;
         self
     }
 
-    /// Returns the behavior that the annotation of a Node asks for.
+    /// Returns the behavior that the annotation of a Node sets.
     pub(super) fn of(node: &Node) -> Result<Self, InvalidNodeBehavior> {
         let text = meta::annotation(&node.metadata, Self::ANNOTATION);
         text.map_or_else(|| Ok(Self::healthy()), str::parse)
     }
 }
 
-/// A text is not a [`NodeBehavior`].
+/// The error returned when a string is not a valid [`NodeBehavior`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid node behavior {text:?}: unknown word {word:?}")]
 pub struct InvalidNodeBehavior {

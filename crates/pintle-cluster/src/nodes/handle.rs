@@ -13,16 +13,14 @@ use tokio::time::sleep;
 use super::{behavior::NodeBehavior, machines::Machines};
 use crate::meta;
 
-/// How long a drain waits before it tries again to evict a Pod, and before it checks again whether an
-/// evicted one is gone.
+/// How often a drain retries an eviction, and checks whether an evicted Pod is gone.
 const EVICTION_RETRY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_secs(1);
 
 /// A simulated node; see [`Cluster::node`](crate::Cluster::node).
 ///
 /// A behavior takes effect immediately, lasts as long as the cluster, and takes precedence over the
-/// annotation of the Node. Cordoning and draining are changes of the Node and its Pods, as kubectl
-/// makes them.
+/// annotation of the Node. Cordoning and draining change the Node and its Pods, as kubectl does.
 #[derive(Clone)]
 pub struct NodeHandle {
     machines: Machines,
@@ -36,9 +34,9 @@ impl fmt::Debug for NodeHandle {
     }
 }
 
-/// The cluster did not start with a simulated node of this name.
+/// The cluster did not start with a simulated node that has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no simulated node is called {0:?}")]
+#[error("no simulated node named {0:?}")]
 pub struct UnknownNode(String);
 
 impl NodeHandle {
@@ -60,10 +58,10 @@ impl NodeHandle {
 
     /// Cuts the node off: it stops renewing its lease, and its Pods neither start nor stop.
     ///
-    /// After 50 s the node is `Unknown`, its Pods are not ready, and it gets the `unreachable` taints.
-    /// After another five minutes, unless they tolerate that for another time, its Pods are deleted,
-    /// but stay until the node recovers or its Node is deleted. Nothing is evicted while all nodes
-    /// are lost.
+    /// After 50 s the node is `Unknown`, its Pods are not ready, and it gets the `unreachable`
+    /// taints. After another five minutes, unless their tolerations set a different time, its Pods
+    /// are deleted, but they remain until the node recovers or its Node is deleted. Nothing is
+    /// evicted while all nodes are lost.
     ///
     /// # Errors
     ///
@@ -72,7 +70,7 @@ impl NodeHandle {
         self.script(|behavior| behavior.lost = true)
     }
 
-    /// Repairs the node and ends all its problems. If its Node was deleted, it registers again.
+    /// Repairs the node: it becomes healthy and, if its Node was deleted, registers again.
     ///
     /// # Errors
     ///
@@ -91,7 +89,7 @@ impl NodeHandle {
         self.script(|behavior| behavior.disk_full = true)
     }
 
-    /// Sets the whole behavior of the node.
+    /// Replaces the behavior of the node.
     ///
     /// # Errors
     ///
@@ -139,12 +137,12 @@ impl NodeHandle {
     /// Cordons the node, evicts its Pods except those of `DaemonSet`s, and waits until they are gone,
     /// like `kubectl drain --ignore-daemonsets --force --delete-emptydir-data`.
     ///
-    /// An eviction that a disruption budget forbids is tried again every five seconds, for as long as
-    /// it takes. The Pods of a lost node never go, so use a timeout where that can happen.
+    /// An eviction that a disruption budget forbids is retried every five seconds, without a limit.
+    /// The Pods of a lost node are never removed, so use a timeout where that can happen.
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses anything else.
+    /// Fails if the API server rejects any other request.
     ///
     /// # Cancel safety
     ///

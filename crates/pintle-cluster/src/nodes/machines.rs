@@ -1,4 +1,4 @@
-//! The simulated machines behind the nodes: their behavior and their last signs of life.
+//! The simulated machines behind the nodes: their behavior, and when they last reported.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -88,13 +88,13 @@ impl Machines {
         self.state.lock().get(name)?.script.clone()
     }
 
-    /// Returns whether the machine of a node does nothing at all.
+    /// Returns whether the machine of a node is lost: it does nothing at all.
     pub(crate) fn is_lost(&self, node: &Node) -> bool {
         self.behavior(node).is_ok_and(|behavior| behavior.lost)
     }
 
-    /// Returns since when the disk of a machine that keeps evicting Pods is full, or when it last
-    /// evicted one. `None` if the disk is not full.
+    /// Returns when a machine last evicted a Pod because of its full disk or, before the first
+    /// eviction, when the disk became full. `None` if the disk is not full.
     pub(crate) fn evicting_since(&self, node: &Node, now: Timestamp) -> Option<Timestamp> {
         let is_full = self.behavior(node).is_ok_and(|it| it.disk_full && !it.lost);
         self.with(meta::name(&node.metadata), |machine| {

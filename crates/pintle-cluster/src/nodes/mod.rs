@@ -1,9 +1,9 @@
 //! Simulated nodes: their kubelets, the life cycle of nodes that fail, and the Pods on them.
 //!
-//! [`run`] is the kubelets as far as nodes are concerned: it registers the nodes, reports their
-//! conditions and renews their leases, unless a node is lost. [`lifecycle`] notices missing leases and
-//! taints nodes by their conditions. [`eviction`] deletes the Pods that do not tolerate a taint, or
-//! whose node is gone.
+//! [`run`] does what kubelets do for their nodes: it registers them, reports their conditions and
+//! renews their leases, unless a node is lost. [`lifecycle`] notices missing leases and taints
+//! nodes by their conditions. [`eviction`] deletes the Pods that do not tolerate a taint, or whose
+//! node is gone.
 
 mod behavior;
 pub(crate) mod eviction;
@@ -85,7 +85,7 @@ pub(crate) async fn run(
             biased;
             () = stop.cancelled() => return Ok(()),
             () = sleep_until(next) => {}
-            // The sender lives in the environment.
+            // The environment holds the sender, so the channel stays open.
             Ok(()) = scripts.changed() => {}
             () = changed.notified() => {}
         }
@@ -135,7 +135,7 @@ async fn register(
         status: Some(status),
         ..node.clone()
     };
-    // A report is a sign of life, and a node that comes back reports before it renews its lease.
+    // A report counts as a renewal: a recovered node reports before it renews its lease.
     machines.renewed(name, now);
     let params = PostParams::default();
     let written = nodes.replace_status(name, &params, &reported).await;

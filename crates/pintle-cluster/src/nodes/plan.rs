@@ -56,7 +56,7 @@ pub(crate) fn node(template: &NodeTemplate) -> Node {
     }
 }
 
-/// Returns the status that the kubelet of a node reports, or `None` if the node has it.
+/// Returns the status that the kubelet of a node reports, or `None` if the node already has it.
 ///
 /// Changes by other writers are retained, such as another amount of a resource.
 pub(crate) fn report(

@@ -72,7 +72,7 @@ impl NodeTemplate {
         }
     }
 
-    /// Returns the nodes that a cluster starts with: those that are only counted, then the others.
+    /// Returns the nodes that a cluster starts with: `count` numbered ones, then `others`.
     pub(crate) fn all(count: Option<u16>, others: Vec<Self>) -> Vec<Self> {
         let count = count.unwrap_or_else(|| u16::from(others.is_empty()));
         let counted = (0..count).map(|index| Self::new(format!("node-{index}")));
@@ -110,7 +110,8 @@ impl NodeTemplate {
 
     /// Sets how much of a resource the node has, such as `"cpu"` and `"500m"`.
     ///
-    /// The API server rejects a node with an invalid amount; the cluster logs that and tries again.
+    /// The API server rejects a node with an invalid amount; the cluster logs the error and
+    /// retries.
     #[must_use]
     pub fn allocatable(mut self, resource: impl Into<String>, amount: impl Into<String>) -> Self {
         self.allocatable

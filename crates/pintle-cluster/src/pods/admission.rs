@@ -1,4 +1,4 @@
-//! Whether a simulated kubelet accepts a Pod that was bound to its node without the scheduler.
+//! Decides whether a simulated kubelet accepts a Pod that was bound without the scheduler.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,11 +12,11 @@ use pintle_apiserver::quota::{pod_requests, resource_amount};
 use super::{fit, plan::remaining, state};
 use crate::{meta, scheduler::ports::host_ports};
 
-/// How long a kubelet takes to see a new Pod. Without this, a controller that replaces rejected Pods
-/// would do so without end at one instant of virtual time.
+/// How long a kubelet takes to see a new Pod. Without this, a controller that replaces rejected
+/// Pods would loop forever at one instant of virtual time.
 const SEEN_AFTER: Duration = Duration::from_secs(1);
 
-/// Returns how long it is until the kubelet sees a Pod.
+/// Returns the time until the kubelet sees a Pod.
 pub(super) fn seen_in(pod: &Pod, now: Timestamp) -> Duration {
     let created = pod.metadata.creation_timestamp.as_ref();
     created.map_or(Duration::ZERO, |Time(at)| remaining(*at, SEEN_AFTER, now))
@@ -29,13 +29,14 @@ pub(super) struct Rejection {
     pub(super) message: String,
 }
 
-/// Returns whether a Pod may not fit its node: it names one itself, and has not started.
+/// Returns whether the kubelet must still check that a Pod fits: it was bound without the scheduler
+/// and has not started.
 pub(super) fn is_unchecked(pod: &Pod) -> bool {
     let started = pod.status.as_ref().and_then(|it| it.start_time.as_ref());
     started.is_none() && state::is_active(pod) && state::condition(pod, "PodScheduled").is_none()
 }
 
-/// Returns why a node cannot run a Pod besides `others`, which have started there.
+/// Returns why a node cannot run a Pod in addition to `others`, which have started there.
 pub(super) fn rejection<'a>(
     pod: &Pod,
     node: &Node,
@@ -68,8 +69,8 @@ pub(super) fn rejection<'a>(
     None
 }
 
-/// Returns the first resource that a node has too little of. Resources that the node does not list
-/// are not checked.
+/// Returns the first resource that a node lacks. Resources that the node does not list are not
+/// checked.
 fn shortage<'a>(
     pod: &Pod,
     node: &Node,
@@ -103,7 +104,7 @@ fn shortage<'a>(
     None
 }
 
-/// Returns the resource requests of a Pod, including one `pods`.
+/// Returns the resource requests of a Pod, which counts as one of the resource `pods`.
 fn requests(pod: &Pod) -> BTreeMap<String, i64> {
     let mut requests =
         serde_json::to_value(pod).map_or_else(|_| BTreeMap::new(), |pod| pod_requests(&pod));

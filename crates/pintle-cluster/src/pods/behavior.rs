@@ -161,8 +161,8 @@ impl Behavior {
         self
     }
 
-    /// Sets how long running containers are ready; then they keep running but are not. Has no effect on
-    /// containers that exit or never become ready.
+    /// Sets how long running containers are ready; after that they keep running but are unready.
+    /// Has no effect on containers that exit or never become ready.
     #[must_use]
     pub fn unready_after(mut self, time: Duration) -> Self {
         if self.action == Action::Run {
@@ -205,7 +205,7 @@ fn is_of_job(pod: &Pod) -> bool {
         .is_some_and(|owner| owner.kind == "Job" && owner.api_version == "batch/v1")
 }
 
-/// The error for a text that is not a [`Behavior`].
+/// The error returned when a string is not a valid [`Behavior`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid behavior {text:?}: {why}")]
 pub struct InvalidBehavior {

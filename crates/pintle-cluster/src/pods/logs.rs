@@ -40,7 +40,7 @@ impl LogLine {
     }
 }
 
-/// Returns the lines that a container has logged that ran from one time to another.
+/// Returns the lines logged by a container that ran from `start` to `end`.
 pub(super) fn between(lines: &[LogLine], start: Timestamp, end: Timestamp) -> Vec<PodLogLine> {
     let lines = lines.iter();
     lines

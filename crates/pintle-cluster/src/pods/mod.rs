@@ -139,7 +139,7 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     if environment.machines.is_lost(&node) {
-        // A script or the node wakes the Pod when it is back.
+        // The change that recovers the machine enqueues the Pod again.
         return Ok(Action::await_change());
     }
     let now = environment.clock.now();

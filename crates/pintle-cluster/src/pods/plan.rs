@@ -32,16 +32,16 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) address: Ipv4Addr,
-    /// No Pod is ready on a node that is not.
+    /// Whether the node is ready. If it is not, neither are its Pods.
     pub(crate) is_ready: bool,
 }
 
 /// The next action of the kubelet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Nothing until the Pod changes.
+    /// Do nothing until the Pod changes.
     None,
-    /// Nothing yet; reconcile again after this time.
+    /// Do nothing yet; reconcile again after this time.
     Wait(Duration),
     /// Write this status.
     Report {
@@ -55,7 +55,7 @@ pub(crate) enum Step {
 /// The reason of a Pod that has exceeded its `activeDeadlineSeconds`.
 pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
-/// Returns the next action for a bound Pod whose containers behave like this.
+/// Returns the next action for a bound Pod whose containers have this behavior.
 ///
 /// `address` allocates the address of the Pod when it starts.
 pub(crate) fn step(
@@ -95,7 +95,7 @@ fn deadline_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
     Some(remaining(*start, limit, now))
 }
 
-/// Reports that the kubelet has seen the current spec, even if nothing else follows from it.
+/// Reports that the kubelet has seen the current spec, even if nothing else changes.
 fn acknowledged(pod: &Pod, step: Step) -> Step {
     let observed = pod.status.as_ref().and_then(|it| it.observed_generation);
     if observed == pod.metadata.generation {
@@ -130,7 +130,7 @@ impl Step {
     }
 }
 
-/// Returns what follows from the behavior of the containers.
+/// Returns the action that follows from the behavior of the containers.
 fn run(
     pod: &Pod,
     host: Host,
@@ -296,8 +296,8 @@ fn stopped(pod: &Pod, host: Ipv4Addr, reason: &str, message: &str, now: Timestam
 /// How often a node with a full disk evicts a Pod.
 pub(crate) const EVICTION_PERIOD: Duration = Duration::from_secs(10);
 
-/// Returns the Pod that a node with a full disk evicts next: the least important one, of those the
-/// youngest. System-critical Pods stay.
+/// Returns the Pod that a node with a full disk evicts next: the least important one, then the
+/// youngest. System-critical Pods are not evicted.
 pub(crate) fn next_evicted<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a str> {
     const CRITICAL: i32 = 2_000_000_000;
     let priority = |pod: &Pod| {
@@ -364,8 +364,8 @@ fn restarts(pod: &Pod, exit: &Exit) -> bool {
     }
 }
 
-/// Returns how long containers wait before they restart, as the kubelet does: the first time not at
-/// all, then 10 s, doubled each time up to 5 min. A run of ten minutes resets the back-off.
+/// Returns how long containers wait before they restart, as the kubelet does: not at all the first
+/// time, then 10 s, doubled each time up to 5 min. A run of ten minutes resets the back-off.
 fn back_off(restarts: i32, ran: Duration) -> Duration {
     const INITIAL: Duration = Duration::from_secs(10);
     const LIMIT: Duration = Duration::from_mins(5);
@@ -392,7 +392,7 @@ fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
         return Step::Wait(wait);
     }
     if grace.is_zero() && is_held(pod) && state::is_finished(pod) {
-        // The owners of the finalizers decide when it goes.
+        // The owners of its finalizers decide when it is removed.
         return Step::None;
     }
     Step::Remove

@@ -36,7 +36,7 @@ impl Scripts {
             .unwrap_or_else(|| Behavior::of(pod))
     }
 
-    /// Returns the logs of containers that ran from one time to another: those of the newest matching
+    /// Returns the logs of containers that ran during this period: those of the newest matching
     /// script with logs, else of the annotation, else none.
     pub(crate) fn logs(&self, request: PodLogRequest<'_>) -> Vec<PodLogLine> {
         let Ok(pod) = serde_json::from_value::<Pod>(request.pod.clone()) else {

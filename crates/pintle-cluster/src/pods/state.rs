@@ -71,7 +71,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Returns since when the Pod has been ready, if it is.
+/// Returns when the Pod became ready, if it is ready.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     condition(pod, "Ready")
         .filter(|ready| ready.status == "True")

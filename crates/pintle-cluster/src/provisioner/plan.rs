@@ -35,7 +35,7 @@ pub(super) enum Step {
     Expanded(Box<PersistentVolumeClaim>),
 }
 
-/// Decides about a claim. `volume` is the one that was created for it.
+/// Decides the next step for a claim. `volume` is the one that was created for it.
 pub(super) fn plan(
     claim: &PersistentVolumeClaim,
     class: Option<&StorageClass>,

@@ -62,7 +62,8 @@ fn is_complete(quota: &ResourceQuota) -> bool {
     status.is_some_and(|status| status.used.is_some() && status.hard.as_ref() == hard)
 }
 
-/// Returns the new status, or `None` if it is the current one. Usage that was not counted is kept.
+/// Returns the new status, or `None` if it is the current one. Usage that was not counted is
+/// retained.
 pub(crate) fn status(
     quota: &ResourceQuota,
     counted: BTreeMap<String, String>,

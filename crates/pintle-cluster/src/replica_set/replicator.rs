@@ -27,7 +27,7 @@ pub(super) trait Replicator:
     /// Returns the object as a `ReplicaSet`.
     fn as_set(&self) -> Cow<'_, ReplicaSet>;
 
-    /// Returns the object with this status, or `None` if it has it.
+    /// Returns the object with this status, or `None` if it already has it.
     fn with_status(&self, status: ReplicaSetStatus) -> Option<Self>
     where
         Self: Sized;

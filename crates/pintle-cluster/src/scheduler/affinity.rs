@@ -68,7 +68,7 @@ impl Terms {
         all
     }
 
-    /// Returns whether there are any.
+    /// Returns whether there are any terms.
     pub(super) fn is_empty(&self) -> bool {
         let lists = [self.required.is_empty(), self.required_anti.is_empty()];
         lists == [true; 2] && !self.prefers()
@@ -156,7 +156,7 @@ pub(super) struct Filter<'a> {
     attracting: Counts<'a>,
     /// Domains with Pods that match a required anti-affinity term.
     repelled: Counts<'a>,
-    /// The Pod matches its own terms; otherwise the first one of a group could never be scheduled.
+    /// Whether the Pod matches its own terms. If so, the first Pod of a group can be scheduled.
     matches_itself: bool,
 }
 
@@ -202,7 +202,8 @@ impl<'a> Filter<'a> {
         filter
     }
 
-    /// Returns why the Pod may not be on a node, and whether other Pods could leave to change that.
+    /// Returns why the Pod may not run on a node, and whether evicting other Pods could change
+    /// that.
     pub(super) fn check(&self, node: &NodeInfo) -> Result<(), (&'static str, bool)> {
         let Some(terms) = self.terms else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Finds the nodes a Pod can run on, and the reasons against the others, in Kubernetes' order and
-//! words.
+//! Finds the nodes a Pod can run on, and why it cannot run on the others, in the order and wording
+//! of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -119,8 +119,8 @@ fn resources(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     }
 }
 
-/// Checks a Pod against a node twice if others were promised room there: with them, so that it does
-/// not take their room, and without, because they may end up elsewhere.
+/// Checks a Pod against a node, twice if other Pods are nominated there: with them, so that it does
+/// not take their room, and without them, because they may end up elsewhere.
 ///
 /// `node` may differ from the one in `nodes`: preemption tries nodes without some of their Pods.
 pub(super) fn check_with_nominated(
@@ -180,8 +180,8 @@ pub(super) fn named_nodes(pod: &PodInfo) -> Option<Vec<String>> {
     (!required.node_selector_terms.is_empty()).then_some(names)
 }
 
-/// Returns whether the Pod may be scheduled only with all Pods of a node taken into account that match
-/// its labels, so that a change of labels elsewhere may help it.
+/// Returns whether the labels of other Pods decide where the Pod fits, so that a change to them may
+/// help it.
 pub(super) fn depends_on_neighbours(pod: &PodInfo) -> bool {
     pod.spread.is_required() || !pod.terms.is_empty()
 }

@@ -11,7 +11,7 @@
 //! An unschedulable Pod is retried when a change may help it, and written to only if the outcome
 //! differs. Differences from kube-scheduler: of equally good nodes, the one with the fewest Pods is
 //! chosen and then the first by name, not a random one; all nodes are compared, however many there
-//! are; where volumes can be reached, images, resource claims and Pod groups do not count.
+//! are; volume topology, image locality, resource claims and Pod groups are ignored.
 
 mod affinity;
 mod claims;

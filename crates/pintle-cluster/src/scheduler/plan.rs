@@ -23,11 +23,11 @@ pub(super) enum Decision {
     },
 }
 
-/// Why nodes were rejected, by name. Nodes that the Pod cannot name are absent.
+/// Why nodes were rejected, by name. Nodes that the Pod's affinity excludes by name are absent.
 pub(super) type Rejections = BTreeMap<String, Rejection>;
 
-/// Decides where a Pod runs: on the node that preemption has made room on, or on the best of those
-/// that it fits. If there is none, decides which Pods have to leave for it.
+/// Decides where a Pod runs: on the node where preemption has made room, or on the best node that
+/// it fits. If there is none, decides which Pods to evict for it.
 pub(super) fn schedule(pod: &Arc<PodInfo>, view: &View<'_>) -> Decision {
     if view.nodes.is_empty() {
         return Decision::Refuse {
@@ -100,7 +100,7 @@ fn refuse(
     }
 }
 
-/// Counts the reasons of rejected nodes, and one for those that are absent.
+/// Counts the rejected nodes by reason; nodes that are absent count under the reason `absent`.
 pub(super) fn summary(rejections: &Rejections, nodes: usize, absent: Option<&str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in rejections.values().flat_map(|it| &it.reasons) {
@@ -113,7 +113,7 @@ pub(super) fn summary(rejections: &Rejections, nodes: usize, absent: Option<&str
     let mut parts: Vec<String> = counts
         .map(|(why, count)| format!("{count} {why}"))
         .collect();
-    // By the text, as upstream: "10 …" comes before "2 …".
+    // Sort by text, as upstream does: "10 …" comes before "2 …".
     parts.sort_unstable();
     format!("0/{nodes} nodes are available: {}.", parts.join(", "))
 }

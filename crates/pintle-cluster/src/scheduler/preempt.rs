@@ -110,7 +110,7 @@ fn ineligible(pod: &PodInfo, view: &View<'_>, rejections: &Rejections) -> Option
 struct Victims {
     /// The most important first.
     pods: Vec<Arc<PodInfo>>,
-    /// The number of them whose eviction violates a disruption budget.
+    /// The number of these Pods whose eviction violates a disruption budget.
     violations: usize,
 }
 

@@ -47,7 +47,7 @@ struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// `again` if something changed meanwhile that may help the Pod.
+    /// `again` is set if a change in the meantime may help the Pod.
     InFlight {
         again: bool,
     },
@@ -114,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// Makes Pods ready again that a change may help.
+    /// Makes the Pods that a change may help ready again.
     pub(super) fn apply(&mut self, change: Change) {
         if change == Change::None {
             return;

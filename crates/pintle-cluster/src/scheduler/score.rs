@@ -11,8 +11,7 @@ use crate::pods::fit;
 /// The best score of each criterion.
 const MAX: i64 = 100;
 
-/// Returns the best node: the one with the highest score, of those the one with the fewest Pods, and
-/// of those the first by name.
+/// Returns the best node: by highest score, then by fewest Pods, then by name.
 pub(super) fn best<'a>(
     pod: &PodInfo,
     nodes: &[&'a NodeInfo],

@@ -178,7 +178,8 @@ impl<'a> Filter<'a> {
         Self { pod, counts }
     }
 
-    /// Returns why the Pod may not be on a node, and whether other Pods could leave to change that.
+    /// Returns why the Pod may not run on a node, and whether evicting other Pods could change
+    /// that.
     pub(super) fn check(&self, node: &NodeInfo) -> Result<(), (&'static str, bool)> {
         let required = &self.pod.spread.required;
         for (constraint, counts) in required.iter().zip(&self.counts) {

@@ -51,7 +51,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns a state in which Pods wait for their claims, or do not.
+    /// Returns a state in which Pods wait for their claims if `binds_claims`.
     pub(super) fn new(binds_claims: bool) -> Self {
         let mut state = Self::default();
         state.world.claims.are_bound = binds_claims;
@@ -79,7 +79,7 @@ impl State {
 
     pub(super) fn forget_node(&mut self, name: &str) {
         self.world.remove_node(name);
-        // Fewer domains to spread over.
+        // There may be fewer domains to spread over.
         self.queue.apply(Change::Neighbours);
     }
 
@@ -148,7 +148,8 @@ impl State {
         }
     }
 
-    /// Decides on pending Pods until there is something to write, within these disruption budgets.
+    /// Decides on pending Pods until one needs a write. Preemption respects `budgets` where
+    /// possible.
     pub(super) fn next(
         &mut self,
         budgets: &[Arc<PodDisruptionBudget>],

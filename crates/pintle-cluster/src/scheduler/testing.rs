@@ -69,7 +69,7 @@ impl Cluster {
         cluster
     }
 
-    /// Nodes `a`, `b` … in the zones `a` and `b` by turns.
+    /// Nodes `a`, `b` … alternating between the zones `a` and `b`.
     pub(super) fn zones(count: u8) -> Self {
         let nodes = (0..count).map(|index| {
             let name = char::from(b'a' + index).to_string();

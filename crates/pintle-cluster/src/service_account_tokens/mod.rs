@@ -25,7 +25,7 @@ use crate::{
     meta,
 };
 
-/// The longest validity of a token, in seconds. The Secret usually ends it earlier.
+/// The longest validity of a token, in seconds. The token usually ends earlier, with its Secret.
 const LONGEST: i64 = 1 << 32;
 
 /// Runs the loop until `stop` is cancelled.

@@ -1,4 +1,4 @@
-//! Decides what the Secret of a token needs.
+//! Decides what to do with the Secret of a token.
 
 use k8s_openapi::{
     ByteString,
@@ -40,7 +40,7 @@ pub(super) fn account_of(secret: &Secret) -> Option<&str> {
     meta::annotation(&secret.metadata, ACCOUNT).filter(|_| is_token(secret))
 }
 
-/// Decides about a Secret. `account` is the service account that it names.
+/// Decides what to do with a Secret. `account` is the service account that it names.
 pub(super) fn plan(secret: &Secret, account: Option<&ServiceAccount>, root_ca: &str) -> Step {
     if account_of(secret).is_none() || meta::is_being_deleted(&secret.metadata) {
         return Step::None;

@@ -50,7 +50,7 @@ pub(crate) async fn run(
     let ranges = environment
         .controller::<ServiceCIDR>("service-cidr-controller")
         .watches::<IPAddress>(move |_, _| keys(&ranges))
-        // A new range may release another one.
+        // A new range may cover the addresses of a deleted one, which is then released.
         .watches::<ServiceCIDR>(move |_, _| keys(&others))
         .run_by_key(
             move |key, cx| reconcile_range(key, cx, shared.clone()),

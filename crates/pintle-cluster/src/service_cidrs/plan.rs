@@ -1,4 +1,4 @@
-//! Decides what `ServiceCIDR`s and `IPAddress`es need.
+//! Decides the next writes to `ServiceCIDR`s and `IPAddress`es.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -24,17 +24,17 @@ const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
-/// What a `ServiceCIDR` needs.
+/// The next step for a `ServiceCIDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RangeStep {
     None,
     /// Reconcile again after this time.
     Wait(Duration),
-    /// The finalizer.
+    /// Add the finalizer.
     Protect,
-    /// Removal of the finalizer.
+    /// Remove the finalizer.
     Release,
-    /// This status.
+    /// Write this status.
     Report(Box<ServiceCIDRStatus>),
 }
 
@@ -98,7 +98,7 @@ fn prefixes(range: &ServiceCIDR) -> Vec<Prefix> {
     texts.filter_map(|text| Prefix::parse(text)).collect()
 }
 
-/// Decides about a range. `used` are the addresses of Services.
+/// Decides the next step for a range. `used` are the addresses of Services.
 pub(super) fn plan_range(
     range: &ServiceCIDR,
     all: &[Arc<ServiceCIDR>],
@@ -129,7 +129,7 @@ pub(super) fn plan_range(
     }
 }
 
-/// Returns whether no Service would be left with an address outside of all ranges.
+/// Returns whether, without this range, every Service address would still be in some range.
 fn may_go(range: &ServiceCIDR, all: &[Arc<ServiceCIDR>], used: &[IpAddr]) -> bool {
     let others = all
         .iter()
@@ -144,7 +144,7 @@ fn may_go(range: &ServiceCIDR, all: &[Arc<ServiceCIDR>], used: &[IpAddr]) -> boo
         })
 }
 
-/// Reports whether a range is ready, unless its status says so already.
+/// Reports whether a range is ready, unless its status already does.
 fn report(
     range: &ServiceCIDR,
     status: &str,
@@ -173,7 +173,7 @@ fn report(
     RangeStep::Report(Box::new(new))
 }
 
-/// What an address needs.
+/// The next step for an address.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AddressStep {
     None,
@@ -204,7 +204,7 @@ pub(super) fn is_of_service(address: &IPAddress) -> bool {
         .is_some_and(|it| it == ALLOCATOR)
 }
 
-/// Decides about an address, given the Service that has it and the object for it.
+/// Decides the next step for an address, given the Service that has it and the object for it.
 pub(super) fn plan_address(
     address: IpAddr,
     service: Option<&Service>,

@@ -69,7 +69,7 @@ pub(super) fn has_foreign_controller(
     })
 }
 
-/// Returns the owners that the claim of a Pod should have, or `None` if it has them.
+/// Returns the owners that the claim of a Pod should have, or `None` if it already has them.
 pub(super) fn desired_owners(
     set: &StatefulSet,
     pod: &Pod,

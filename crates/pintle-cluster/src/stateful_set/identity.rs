@@ -106,8 +106,8 @@ fn set_volumes(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
 
 /// Returns the Pod with its labels restored, or `None` if they are correct.
 ///
-/// Volumes of an existing Pod are immutable, so a Pod without its claims stays as it is until it is
-/// replaced.
+/// Volumes of an existing Pod are immutable, so a Pod without its claims is left unchanged until it
+/// is replaced.
 pub(super) fn corrected(pod: &Pod, ordinal: i32) -> Option<Pod> {
     let name = meta::name(&pod.metadata);
     if meta::labels(&pod.metadata)

@@ -223,8 +223,8 @@ async fn apply(
         }
         return Ok(());
     }
-    // Deletions come last: once a condemned Pod is gone, its claims can no longer be given their
-    // owner.
+    // Deletions come last: once a condemned Pod is gone, the owners of its claims can no longer be
+    // set.
     let (deletions, others): (Vec<_>, Vec<_>) = steps
         .into_iter()
         .partition(|step| matches!(step, Step::Delete(_)));

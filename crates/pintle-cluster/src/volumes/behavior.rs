@@ -1,4 +1,4 @@
-//! What a test lets claims do: bind late, or never.
+//! The behavior of claims that a test sets: bind late, or never.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -86,7 +86,7 @@ impl ClaimBehavior {
     }
 }
 
-/// The error for a text that is not a [`ClaimBehavior`].
+/// The error returned when a string is not a valid [`ClaimBehavior`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid behavior {text:?}: {why}")]
 pub struct InvalidClaimBehavior {

@@ -1,4 +1,4 @@
-//! Decides whether a claim needs a volume, a provisioner, or only time.
+//! Decides whether a claim needs a volume, needs a provisioner, or has to wait.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,12 +81,12 @@ pub(super) struct World {
     pub(super) consumers: Vec<Consumer>,
 }
 
-/// Returns whether the binding of a claim is not complete.
+/// Returns whether the binding of a claim is incomplete.
 pub(crate) fn awaits_binding(claim: &PersistentVolumeClaim) -> bool {
     meta::annotation(&claim.metadata, BIND_COMPLETED).is_none()
 }
 
-/// Decides about a claim.
+/// Decides the next step for a claim.
 pub(super) fn plan(claim: &PersistentVolumeClaim, world: &World) -> Step {
     let named = |name: &str| {
         let mut volumes = world.volumes.iter();
@@ -283,7 +283,7 @@ fn annotate(claim: &mut PersistentVolumeClaim, key: &str, value: &str) {
     annotations.insert(key.to_owned(), value.to_owned());
 }
 
-/// Returns the claim bound to a volume, or `None` if it is.
+/// Returns the claim bound to a volume, or `None` if it already is.
 pub(super) fn bound(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,

@@ -160,7 +160,7 @@ async fn reconcile_claim(
     };
     let mut world = world(&claim, &key, &cx)?;
     if claim::awaits_binding(&claim) && held != Ok(Hold::Free) {
-        // As if there were no volume for it.
+        // Act as if no volume were available.
         world.volumes.clear();
     }
     let planned = match held {

@@ -16,7 +16,7 @@ pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The next step for a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing until something changes.
+    /// Do nothing until something changes.
     None,
     /// Enter a phase, with an event.
     Phase(&'static str, Option<Note>),
@@ -26,8 +26,8 @@ pub(super) enum Step {
     Mismatch,
 }
 
-/// Decides about a volume. `claim` is the one with the name that the volume refers to, which must
-/// have been confirmed with the server if it is absent or has another UID.
+/// Decides the next step for a volume. `claim` is the one with the name that the volume refers to,
+/// which must have been confirmed with the server if it is absent or has another UID.
 pub(super) fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) -> Step {
     let reference = volume
         .spec
@@ -165,7 +165,7 @@ fn remove_annotation(volume: &mut PersistentVolume, key: &str) {
     volume.metadata.annotations = annotations.filter(|annotations| !annotations.is_empty());
 }
 
-/// Returns the volume bound to a claim, or `None` if it is.
+/// Returns the volume bound to a claim, or `None` if it already is.
 pub(super) fn bound(
     volume: &PersistentVolume,
     claim: &PersistentVolumeClaim,

@@ -151,7 +151,7 @@ async fn annotations_set_the_load() {
 
 /// Proves autoscaler/limits, cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn scaling_behavior_is_honoured_and_steady_load_is_idle() {
+async fn scaling_behavior_is_honored_and_steady_load_is_idle() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     deploy(&kubectl, 1).await;
     let policy = json!({ "type": "Pods", "value": 1, "periodSeconds": 60 });

@@ -177,7 +177,7 @@ async fn kubelets_requests_are_approved_if_rbac_allows_it() {
 
 /// Proves certificates/signed.
 #[tokio::test(start_paused = true)]
-async fn signer_says_why_it_refuses() {
+async fn signer_reports_why_it_rejects_a_request() {
     let (cluster, _) = start(virtual_cluster()).await;
     let admin = requests(cluster.client());
     let serving = "kubernetes.io/kubelet-serving";

@@ -74,7 +74,7 @@ async fn reasons(kubectl: &Kubectl) -> Vec<String> {
 
 /// Proves cronjob/schedule, cronjob/jobs.
 #[tokio::test(start_paused = true)]
-async fn jobs_start_on_schedule_and_old_ones_go() {
+async fn jobs_start_on_schedule_and_old_ones_are_deleted() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     let spec = json!({ "successfulJobsHistoryLimit": 2 });
     kubectl.create::<CronJob>(cron_job(None, &spec)).await;
@@ -102,7 +102,7 @@ async fn jobs_start_on_schedule_and_old_ones_go() {
 
 /// Proves cronjob/jobs.
 #[tokio::test(start_paused = true)]
-async fn concurrency_policy_decides_about_running_jobs() {
+async fn concurrency_policy_applies_to_running_jobs() {
     for (policy, expected) in [
         ("Allow", vec![5, 10, 15]),
         ("Forbid", vec![5]),

@@ -127,7 +127,7 @@ async fn pods_follow_the_labels_of_nodes() {
 
 /// Proves daemonset/nodes, pods/scheduling.
 #[tokio::test(start_paused = true)]
-async fn taints_and_cordons() {
+async fn taints_repel_pods_and_cordons_do_not() {
     let (cluster, kubectl) = start(virtual_cluster().nodes(3)).await;
     let taint =
         |effect: &str| json!({ "spec": { "taints": [{ "key": "gpu", "effect": effect }] } });

@@ -28,7 +28,7 @@ fn owner(map: &ConfigMap) -> Value {
     })
 }
 
-/// Returns the names of all `ConfigMap`s but the root CA.
+/// Returns the names of all `ConfigMap`s except the root CA.
 async fn names(kubectl: &Kubectl) -> Vec<String> {
     let maps = kubectl.list::<ConfigMap>().await;
     maps.iter()
@@ -426,7 +426,7 @@ async fn collector_that_fails_to_start_is_restarted() {
 
 /// Proves gc/collects, namespaces/emptied.
 #[tokio::test(start_paused = true)]
-async fn kind_removed_after_discovery_stops_no_loop() {
+async fn kind_removed_after_discovery_does_not_stop_loops() {
     let server = virtual_server();
     let gateway = Gateway::new(&server, None);
     // As if a CRD were deleted after the loops had read the list of groups.

@@ -232,7 +232,7 @@ async fn exit_code_fails_the_job_by_policy() {
 
 /// Proves job/policies.
 #[tokio::test(start_paused = true)]
-async fn replacement_waits_for_the_end_by_policy() {
+async fn pod_replacement_policy_can_delay_replacement() {
     for (policy, replaced) in [("TerminatingOrFailed", true), ("Failed", false)] {
         let builder = virtual_cluster().pod_stop_after(Duration::from_secs(20));
         let (cluster, kubectl) = start(builder).await;

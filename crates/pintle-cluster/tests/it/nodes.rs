@@ -145,7 +145,7 @@ async fn lost_node_loses_its_pods_and_comes_back() {
 
 /// Proves nodes/eviction.
 #[tokio::test(start_paused = true)]
-async fn pods_go_with_their_node() {
+async fn pods_are_removed_with_their_node() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     run(&kubectl, "web", "node-0", &json!([])).await;
     cluster.node("node-0").lose().unwrap();

@@ -120,7 +120,7 @@ async fn rollout_stops_at_the_quota_and_continues_when_it_is_raised() {
 
 /// Proves quota/enforced.
 #[tokio::test(start_paused = true)]
-async fn charge_of_a_slow_create_is_not_taken_back() {
+async fn charge_of_a_slow_create_is_not_reverted() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     let schema = json!({ "openAPIV3Schema": { "type": "object" } });
     let definition = json!({

@@ -43,7 +43,7 @@ async fn deployment_becomes_ready_pods() {
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn scaling_up_and_down() {
+async fn scaling_creates_and_deletes_pods() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 1).await;
     kubectl.rollout("web").await;

@@ -1,4 +1,4 @@
-//! Loops whose caches are late: nothing is created twice.
+//! Loops with stale caches create nothing twice.
 
 use std::{
     convert::Infallible,
@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tower::Service;
 
-/// How late every watch event arrives.
+/// The delay of every watch event.
 const LAG: Duration = Duration::from_secs(4);
 
 /// Delays watch events.
@@ -65,7 +65,7 @@ where
 
 /// Proves cluster/stale-caches.
 #[test]
-fn late_caches_create_nothing_twice() {
+fn stale_caches_create_nothing_twice() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

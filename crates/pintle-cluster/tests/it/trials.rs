@@ -1,5 +1,5 @@
-//! Some of the loops converge under faults: each runs as the controller of a trial, whose cluster
-//! simulates the others.
+//! Checks that some of the loops converge under faults: each runs as the controller of a trial,
+//! whose cluster simulates the others.
 //!
 //! Every check tries a sample of the single faults. `PINTLE_TRIALS_BUDGET=10m` tries all of them,
 //! then pairs and combinations.

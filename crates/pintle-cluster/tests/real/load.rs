@@ -203,7 +203,7 @@ async fn half_open(server: &Server) -> Vec<TcpStream> {
     streams
 }
 
-/// Opens keep-alive connections with a request now and then. None of them may be closed.
+/// Opens keep-alive connections that send a request occasionally. None of them may be closed.
 async fn idle(server: &Arc<Server>, stop: &CancellationToken) -> JoinSet<()> {
     let opening = stream::iter(0..IDLE).map(|_| async {
         let mut sender = server.open().await;
@@ -296,7 +296,7 @@ async fn catch_up(mut body: Incoming) {
     while seen < 4 * WRITERS {
         let frame = timeout(TIMEOUT, body.frame()).await.expect("timed out");
         let Some(Ok(frame)) = frame else {
-            // Closed as too slow: a client would resume from the last resourceVersion.
+            // Closed because it is too slow; a client would resume from the last resourceVersion.
             return;
         };
         for byte in frame.into_data().unwrap_or_default() {

@@ -76,7 +76,7 @@ fn headless_service_needs_no_ports() {
 
 /// Proves endpoints/legacy.
 #[test]
-fn a_thousand_addresses_are_the_limit() {
+fn addresses_are_limited_to_a_thousand() {
     let service = service(&json!({ "clusterIP": "10.96.0.7", "ports": [{ "port": 80 }] }));
     let over = |endpoints: &Endpoints| {
         meta::annotation(&endpoints.metadata, OVER_CAPACITY).map(str::to_owned)

@@ -27,7 +27,7 @@ use crate::{
 /// The number of Pods reconciled concurrently.
 const WORKERS: usize = 4;
 
-/// The events about Pods that do not tolerate a taint.
+/// The reason of events about Pods that do not tolerate a taint.
 const EVICTION: &str = "TaintManagerEviction";
 
 /// Runs the loop until `stop` is cancelled.
@@ -168,7 +168,7 @@ async fn replace_status(
     api::replace_status(cx, &changed).await
 }
 
-/// Deletes the Pod with this UID, with its own grace period or this one.
+/// Deletes the Pod with this UID. `grace` overrides its own grace period.
 async fn delete(
     cx: &Context,
     key: &ObjectKey,

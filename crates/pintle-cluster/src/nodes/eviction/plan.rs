@@ -1,5 +1,5 @@
-//! Decides what happens to a Pod because of its node: a taint that it does not tolerate, a node that is
-//! not ready, or one that is gone.
+//! Decides what happens to a Pod because of its node: it has a taint that the Pod does not
+//! tolerate, is not ready, or is gone.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,15 +12,15 @@ use crate::{
     pods::{fit, state},
 };
 
-/// How long after a node is gone its Pods are removed.
+/// The time between the removal of a node and the removal of its Pods.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 /// The decision about a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing until something changes.
+    /// Do nothing until something changes.
     Stay,
-    /// Nothing until this time has passed.
+    /// Do nothing until this time has passed.
     Wait(Duration),
     /// Mark it not ready, because its node is not.
     NotReady,
@@ -42,7 +42,8 @@ enum Reason {
 }
 
 impl Deadlines {
-    /// Returns the rest of this time, counted from when the eviction of the Pod became pending.
+    /// Returns the verdict for a pending eviction: wait until `time` has passed since it became
+    /// pending.
     fn left(&mut self, pod: &Pod, why: Reason, time: Duration, now: Timestamp) -> Verdict {
         let uid = meta::uid(&pod.metadata).to_owned();
         let since = self.0.get(&uid).filter(|(known, _)| *known == why);
@@ -63,7 +64,7 @@ impl Deadlines {
         cancelled.is_some_and(|(why, _)| why == Reason::Taint)
     }
 
-    /// Decides about a Pod that is bound to `node`, if that exists.
+    /// Decides what happens to a Pod because of its node; `None` if the node is gone.
     pub(super) fn decide(&mut self, pod: &Pod, node: Option<&Node>, now: Timestamp) -> Verdict {
         let Some(node) = node else {
             return self.left(pod, Reason::Gone, QUARANTINE, now);
@@ -94,7 +95,7 @@ fn is_out_of_service(node: &Node) -> bool {
     taints.any(|taint| taint.key == "node.kubernetes.io/out-of-service")
 }
 
-/// For how long a Pod tolerates the taints of its node.
+/// How long a Pod tolerates the taints of its node.
 enum Tolerated {
     No,
     For(Duration),

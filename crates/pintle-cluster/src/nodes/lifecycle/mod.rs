@@ -1,8 +1,8 @@
-//! The life cycle of nodes, as kube-controller-manager's: a node whose lease expires becomes `Unknown`,
-//! and nodes are tainted by their conditions, which repels their Pods.
+//! The life cycle of nodes, as in kube-controller-manager: a node whose lease expires becomes
+//! `Unknown`, and nodes get taints for their conditions, which repel Pods.
 //!
 //! Differences from kube-controller-manager: only the leases of simulated nodes are monitored, so a
-//! Node that a test creates stays as it is; and the nodes of a zone are tainted together instead of
+//! Node that a test creates is left alone; and the nodes of a zone are tainted together instead of
 //! one every ten seconds.
 
 mod plan;
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     environment
         .controller::<Node>("node-lifecycle")
         .watches::<Node>(move |_, _| {
-            // The number of ready nodes decides about the Pods of the others.
+            // Whether Pods are evicted from an unready node depends on how many nodes are ready.
             let mut keys: Vec<ObjectKey> = others
                 .list()
                 .into_iter()

@@ -81,8 +81,8 @@ pub(super) enum Evictions {
     Off,
 }
 
-/// Decides about the Pods of a node by how many nodes are ready. Nodes that never reported do not
-/// count.
+/// Decides how the Pods of an unready node are evicted, given how many nodes are ready. Nodes that
+/// never reported do not count.
 pub(super) fn evictions(node: &Node, nodes: &[Arc<Node>]) -> Evictions {
     let zone = |node: &Node| {
         let label = |key: &str| meta::labels(&node.metadata).get(key).cloned();
@@ -115,7 +115,7 @@ pub(super) fn evictions(node: &Node, nodes: &[Arc<Node>]) -> Evictions {
     }
 }
 
-/// Returns the taints of a node by its conditions, or `None` if it has them.
+/// Returns the taints for a node's conditions, or `None` if it already has them.
 pub(super) fn taints(node: &Node, evictions: Evictions, now: Timestamp) -> Option<Vec<Taint>> {
     let spec = node.spec.clone().unwrap_or_default();
     let before = spec.taints.unwrap_or_default();

@@ -62,7 +62,7 @@ fn kubelet_rejects_what_does_not_fit() {
 
 /// Proves pods/admission.
 #[test]
-fn pods_of_the_scheduler_are_not_checked_again() {
+fn scheduled_pods_are_not_checked_again() {
     let mut pod = pod(&json!({}));
     assert!(is_unchecked(&pod));
     let scheduled = json!({ "conditions": [{ "type": "PodScheduled", "status": "True" }] });

@@ -261,7 +261,7 @@ fn waiting_for_crash(pod: &Pod) -> bool {
 
 /// Proves pods/script.
 #[test]
-fn containers_that_cannot_start_say_why_once() {
+fn containers_that_cannot_start_report_the_reason_once() {
     for (behavior, reason, message) in [
         (
             Behavior::fail_image_pull(),
@@ -379,7 +379,7 @@ fn pod_becomes_unready_or_is_evicted_after_a_time() {
 
 /// Proves nodes/eviction.
 #[test]
-fn no_pod_is_ready_on_a_node_that_is_not() {
+fn pods_on_unready_nodes_are_unready() {
     let mut web = pod();
     let on = |pod: &mut Pod, is_ready| {
         let host = Host { is_ready, ..HOST };

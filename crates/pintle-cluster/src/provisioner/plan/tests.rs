@@ -79,7 +79,7 @@ fn volume_grows_with_its_claim() {
         panic!("the volume grows");
     };
     let Step::Expanded(expanded) = plan(&larger("1Gi"), Some(&class()), Some(&volume)) else {
-        panic!("the claim shows it");
+        panic!("the status of the claim is written");
     };
     assert_eq!(json!(expanded.status), status("2Gi"));
     assert_eq!(

@@ -39,7 +39,7 @@ fn victims(cluster: &Cluster, pod: &Arc<PodInfo>) -> (String, Vec<String>) {
 
 /// Proves scheduler/preemption.
 #[test]
-fn least_important_pods_leave_and_no_more_than_needed() {
+fn fewest_and_least_important_pods_are_preempted() {
     let cluster = nodes(&["a"])
         .with("a", sized("low-1", 1, "1"))
         .with("a", sized("low-2", 1, "1"))
@@ -63,7 +63,7 @@ fn least_important_pods_leave_and_no_more_than_needed() {
 
 /// Proves scheduler/preemption.
 #[test]
-fn node_is_chosen_where_it_hurts_least() {
+fn preemption_chooses_the_least_harmful_node() {
     let started = |name: &str, priority, at: &str| {
         let mut spec = spec(priority, "4");
         merge(&mut spec, &json!({ "status": { "startTime": at } }));

@@ -32,17 +32,20 @@ fn refused_pod_waits_for_a_change_that_may_help() {
     assert!(queue.finish("a", Outcome::Refused, now));
     queue.apply(Change::Neighbours);
     queue.upsert(of("a", 0));
-    assert_eq!(queue.take(now), None, "neither concerns it");
+    assert_eq!(queue.take(now), None, "neither change concerns it");
     queue.apply(Change::Room);
     assert!(queue.take(now).is_some());
     queue.apply(Change::Room);
     assert_eq!(queue.take(now), None, "in flight");
     queue.finish("a", Outcome::Refused, now);
-    assert!(queue.take(now).is_some(), "the change came meanwhile");
+    assert!(
+        queue.take(now).is_some(),
+        "the change arrived in the meantime"
+    );
     queue.finish("a", Outcome::Refused, now);
     let bigger = pod("a", &json!({ "spec": { "containers": [] } }));
     queue.upsert(bigger);
-    assert!(queue.take(now).is_some(), "it asks for something else");
+    assert!(queue.take(now).is_some(), "its requirements changed");
     queue.remove("a");
     assert!(!queue.finish("a", Outcome::Bound, now));
 }

@@ -69,7 +69,7 @@ fn domains_count_by_minimum_and_policies() {
 
 /// Proves pods/scheduling.
 #[test]
-fn preferred_spread_and_the_default_one_only_prefer() {
+fn preferred_and_default_spread_are_not_required() {
     let web = |name: &str| pod(name, &constraint("ScheduleAnyway", &json!({})));
     let mut cluster = Cluster::zones(3)
         .with("b", pod("web-0", &json!({})))
@@ -77,7 +77,7 @@ fn preferred_spread_and_the_default_one_only_prefer() {
     let nodes = cluster.fill(["web-1", "web-2", "web-3"].map(web));
     assert_eq!(nodes, ["a", "a", "b"], "zone b has one already");
 
-    // The Pods of one controller, although the other node is freer.
+    // Pods of one controller are spread, although node a is freer.
     let owned = |name: &str| {
         let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r",
             "uid": "r", "controller": true }]);

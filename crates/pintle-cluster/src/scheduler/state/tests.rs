@@ -67,7 +67,7 @@ fn refusal_is_written_once() {
 
 /// Proves scheduler/preemption.
 #[test]
-fn promise_ends_with_the_pod_it_was_made_to() {
+fn nomination_ends_with_its_pod() {
     let mut state = with_node(&json!({ "cpu": "1" }));
     observe(&mut state, "low", &json!({ "spec": { "nodeName": "a" } }));
     observe(&mut state, "high", &json!({ "spec": { "priority": 9 } }));

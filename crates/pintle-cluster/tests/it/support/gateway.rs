@@ -121,12 +121,12 @@ impl Gateway {
         self.state.lock().delay = delay;
     }
 
-    /// Fails reads of this path from now on; `None` ends that.
+    /// Fails reads of this path from now on; `None` stops failing them.
     pub fn fail_reads(&self, path: Option<&str>) {
         self.state.lock().failing = path.map(str::to_owned);
     }
 
-    /// Answers reads of this path with 404 from now on; `None` ends that.
+    /// Returns 404 for reads of this path from now on; `None` stops doing so.
     pub fn hide(&self, path: Option<&str>) {
         self.state.lock().hidden = path.map(str::to_owned);
     }

@@ -50,7 +50,7 @@ pub async fn start(builder: Builder) -> (Cluster, Kubectl) {
     (cluster, kubectl)
 }
 
-/// Returns a server for such a cluster, for tests with something between server and loops.
+/// Returns a server for such a cluster, for tests that put something between server and loops.
 pub fn virtual_server() -> ApiServer {
     ApiServer::builder()
         .clock(Clock::starting_at(start_of_time()))

@@ -26,7 +26,7 @@ fn node(ready: &str, taints: &Value) -> Node {
 
 /// Proves nodes/eviction.
 #[test]
-fn pod_leaves_when_it_no_longer_tolerates_a_taint() {
+fn pod_is_evicted_once_it_no_longer_tolerates_a_taint() {
     let seconds = |seconds| Verdict::Wait(Duration::from_secs(seconds));
     let tainted = node(
         "True",
@@ -76,7 +76,7 @@ fn pod_of_a_missing_node_is_collected_after_a_while() {
 
 /// Proves nodes/eviction.
 #[test]
-fn pod_is_not_ready_on_a_node_that_is_not() {
+fn pod_on_an_unready_node_is_unready() {
     let mut deadlines = Deadlines::default();
     let mut pod = pod(&json!([]));
     let down = node("Unknown", &json!([]));
