@@ -285,7 +285,7 @@ impl Check {
         self
     }
 
-    /// Leaves a field out of comparisons: `spec.template.metadata.annotations`, with `*` for every
+    /// Excludes a field from comparisons: `spec.template.metadata.annotations`, with `*` for every
     /// element. The kind may be `*`. Reports include the reason.
     pub fn ignore_field(mut self, kind: &str, path: &str, why: impl Into<String>) -> Self {
         let parts = path.split('.').map(str::to_owned).collect();
@@ -345,7 +345,7 @@ impl Check {
         self
     }
 
-    /// Sets the folder for pages and found failures. Default: `target/trials` for pages, and
+    /// Sets the folder for pages and stored failures. Default: `target/trials` for pages, and
     /// `trials-regressions` next to the crate's manifest for failures.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();
@@ -354,8 +354,8 @@ impl Check {
         self
     }
 
-    /// Runs one scenario again, by the token of a report, instead of all. `PINTLE_TRIALS_REPLAY`
-    /// overrides it.
+    /// Replays one scenario, given its token from a report, instead of running all.
+    /// `PINTLE_TRIALS_REPLAY` overrides it.
     pub fn replay(mut self, token: impl Into<String>) -> Self {
         self.options.replay.get_or_insert(token.into());
         self

@@ -12,8 +12,8 @@ enum Command {
     ///
     /// The story is played once without faults, for reference. Then it is played again for every
     /// fault at every write of the program: the program is killed, stopped, cut off from the API
-    /// server or gets its answers late. Whenever the cluster is idle, its state has to equal the
-    /// reference. The exit code is 1 if it does not.
+    /// server or receives its responses late. Whenever the cluster is idle, its state has to equal
+    /// the reference. The exit code is 1 if it does not.
     Run(Run),
 }
 
@@ -37,10 +37,10 @@ struct Run {
     /// gets to start
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     idle: u64,
-    /// Run only the scenario of this token, from a report
+    /// Run only the scenario with this token from a report
     #[arg(long, value_name = "TOKEN")]
     replay: Option<String>,
-    /// Folder for the page and the failures that were found
+    /// Folder for the report page and the stored failures
     #[arg(long, value_name = "DIR", default_value = "pintle-trials")]
     folder: PathBuf,
 }

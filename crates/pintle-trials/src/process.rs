@@ -21,7 +21,7 @@ use crate::{
     trace::Abort,
 };
 
-/// How long a crashed process takes to come back.
+/// How long a crashed process takes to restart.
 const RESTART: Duration = Duration::from_secs(1);
 /// How long two processes run side by side.
 pub(crate) const OVERLAP: Duration = Duration::from_secs(6);

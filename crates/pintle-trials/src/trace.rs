@@ -119,11 +119,11 @@ pub struct Delivery {
 /// An event outside the controller.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    /// When.
+    /// When it happened.
     pub at: Duration,
-    /// How many requests came before.
+    /// The number of requests before it.
     pub request: usize,
-    /// What.
+    /// What happened.
     pub text: String,
 }
 
@@ -132,7 +132,7 @@ pub struct Mark {
 pub struct Checkpoint {
     /// The step after which the cluster became idle.
     pub step: usize,
-    /// When.
+    /// When the state was recorded.
     pub at: Duration,
     /// The canonical state.
     pub state: Arc<State>,

@@ -1,6 +1,6 @@
 //! Simulates kubelets and workload controllers, as far as the controller under test can observe
-//! them: Pods run, claims are bound and protected while a Pod uses them, Deployments become available, `StatefulSet`s get Pods, Jobs
-//! complete.
+//! them: Pods run, claims are bound and protected while a Pod uses them, Deployments become
+//! available, `StatefulSet`s get Pods, and Jobs complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 

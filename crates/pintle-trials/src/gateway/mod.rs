@@ -47,7 +47,7 @@ use crate::{
 
 /// The delay of a request of a crashed process.
 const LATE: Duration = Duration::from_secs(30);
-/// After this idle time, requests are those of a timer.
+/// After this idle time, requests are attributed to a timer.
 const PERIODIC: Duration = Duration::from_secs(60);
 /// How long a process is cut off: longer than a Lease lasts.
 pub(crate) const PAUSE: Duration = Duration::from_secs(20);
@@ -246,7 +246,8 @@ impl Gateway {
         let mut stable = target.clone();
         stable.name = record.stable_name(&target.name);
         let fingerprint = stable.fingerprint();
-        // A reference is idle for longer than a scenario, so what a timer sends then has no number.
+        // A reference is idle for longer than a scenario, so requests that a timer sends then are
+        // not numbered.
         let nth = if record.is_idle_for(PERIODIC) {
             0
         } else {

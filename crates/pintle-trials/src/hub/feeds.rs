@@ -104,7 +104,7 @@ impl Hub {
         until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Answers lists that accept any version from the state at `revision`, for ten seconds.
+    /// Serves lists that accept any version from the state at `revision`, for ten seconds.
     pub(crate) fn travel(&self, revision: u64) {
         let mut record = self.record.lock();
         record.past = Some((revision, Instant::now() + Duration::from_secs(10)));

@@ -59,13 +59,13 @@ pub(crate) enum Origin {
 pub(crate) enum Signal {
     /// The process crashed; start another one.
     Crash(u32),
-    /// The process ended by itself.
+    /// The process exited on its own.
     Exited(u32, Option<String>),
     /// Start a process.
     Start,
-    /// Stop all processes, and start none.
+    /// Stop all processes, and start no others.
     Stop,
-    /// End a stop.
+    /// Start a process again after a stop.
     Resume,
     /// Start another process next to this one, which is stopped a little later.
     Overlap(u32),
@@ -307,7 +307,7 @@ impl Hub {
         idle.then(|| now - record.last_commit.max(record.busy_until))
     }
 
-    /// Asks the server for the version of a resource.
+    /// Looks up the version of a resource on the server.
     async fn version_of(&self, resource: &ResourceName) -> String {
         let mut version = "v1".to_owned();
         if !resource.group.is_empty() {

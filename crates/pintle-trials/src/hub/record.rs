@@ -89,7 +89,7 @@ pub(crate) struct Record {
     pub(super) actions: BTreeMap<String, u64>,
     /// The number of changes by the competing writer.
     pub(super) rivals: u32,
-    /// While the server lags: the revision from which it answers lists of any version, and until
+    /// While the server lags: the revision from which it serves lists of any version, and until
     /// when.
     pub(super) past: Option<(u64, Instant)>,
     /// The entries of external services, by service and id.

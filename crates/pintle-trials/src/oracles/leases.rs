@@ -10,10 +10,10 @@ use crate::trace::{Request, Trace};
 /// How long a change of the holder takes to be applied, and to be noticed.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// A process wrote while another one held the Lease that it had held before.
+/// Reports a write by a process whose Lease another process had taken over.
 ///
 /// Only writes that were issued after the Lease had been taken over count. Earlier ones may arrive
-/// late, and only the API server could refuse them. It does not matter whether a write changed
+/// late, and only the API server could reject them. It does not matter whether a write changed
 /// something: its successor may have made the same change.
 pub(super) fn written_without(trace: &Trace) -> Option<Violation> {
     let mut all: Vec<&Request> = trace

@@ -26,7 +26,7 @@ pub(crate) fn judge(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Vio
     found
 }
 
-/// The scenario ended early.
+/// Reports a scenario that ended early.
 pub(super) fn aborted(trace: &Trace) -> Vec<Violation> {
     let violation = match &trace.aborted {
         None => return Vec::new(),
@@ -51,7 +51,7 @@ pub(super) fn aborted(trace: &Trace) -> Vec<Violation> {
     vec![violation]
 }
 
-/// The controller writes although nothing has changed.
+/// Reports a controller that writes although nothing has changed.
 pub(super) fn restless(trace: &Trace) -> Vec<Violation> {
     let violation = |restless: &crate::trace::Restless| {
         let oracle = if restless.during.contains("restart") {
@@ -67,7 +67,7 @@ pub(super) fn restless(trace: &Trace) -> Vec<Violation> {
     trace.restless.iter().map(violation).collect()
 }
 
-/// A deletion does not complete.
+/// Reports a deletion that does not complete.
 fn stuck(trace: &Trace) -> Vec<Violation> {
     for checkpoint in &trace.checkpoints {
         for (title, objects) in &checkpoint.state.objects {
@@ -83,7 +83,7 @@ fn stuck(trace: &Trace) -> Vec<Violation> {
     Vec::new()
 }
 
-/// A child outlives the object it was created for.
+/// Reports a child that outlives the object it was created for.
 fn orphans(trace: &Trace, steps: &[Step], given: &[Desired]) -> Vec<Violation> {
     let of_story = |resource: &ResourceName| {
         steps
@@ -133,7 +133,7 @@ fn all_deleted(steps: &[Step]) -> bool {
     alive.is_empty()
 }
 
-/// The status describes an older generation.
+/// Reports a status that describes an older generation.
 fn status(trace: &Trace) -> Vec<Violation> {
     for checkpoint in &trace.checkpoints {
         if let Some(stale) = checkpoint.stale_status.first() {

@@ -185,7 +185,7 @@ fn former_leader_must_not_write() {
     assert_eq!(judge(&late)[0].oracle, Oracle::Fenced, "without effect");
     late.requests[3].status = None;
     assert_eq!(judge(&late), [], "it did not reach the server");
-    // It was on its way when the Lease was taken over: only the API server could refuse it.
+    // It was in flight when the Lease was taken over: only the API server could reject it.
     assert_eq!(judge(&with_leases("two", 9)), []);
     // Leases of nodes are held under the same identity by every process.
     assert_eq!(judge(&with_leases("one", 20)), []);

@@ -87,7 +87,7 @@ pub(crate) fn sample(plans: Vec<Plan>, most: usize) -> Vec<Plan> {
     let chosen = |plan: &Plan| {
         let (size, nth) = (sizes[&group(plan)], seen.entry(group(plan)).or_default());
         *nth += 1;
-        // Spread evenly: chosen whenever the share that is due reaches the next whole number.
+        // Spread evenly: choose a plan whenever the running total reaches the next whole number.
         (*nth * each) / size != ((*nth - 1) * each) / size
     };
     plans.into_iter().filter(chosen).collect()
@@ -213,7 +213,7 @@ fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
 fn delays(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let by = Duration::from_secs(if pace == Pace::Paced { 3 } else { 20 });
     if trace.deliveries.is_empty() {
-        // A program: everything that it receives arrives late.
+        // For a program, everything it receives arrives late.
         return each(
             trace,
             pace,
@@ -274,8 +274,8 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let restarts = deliveries(trace)
         .filter(|delivery| delivery.at >= start)
         .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace));
-    // Lists in rounds also reach another server without a restart. After each step, the first one may
-    // not show the step yet, and the second one not any more.
+    // Periodic lists may reach a lagging server even without a restart. After each step, the first
+    // list may not show the step yet, and the second may no longer show it.
     let mut seen: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let lists = trace.requests.iter().filter(|request| {
         let target = &request.target;

@@ -69,8 +69,8 @@ pub enum Fault {
     LateWrite,
     /// A second process starts right after the request, and the first one runs on for a while.
     Overlap,
-    /// The process is cut off from the cluster, and a second one starts. The request and everything
-    /// after it arrives later than a Lease lasts.
+    /// The process is cut off from the cluster for longer than a Lease lasts, and a second one
+    /// starts. The request and everything after it arrive late.
     Paused,
     /// A mutating webhook adds annotations to everything the controller writes.
     Defaulting,

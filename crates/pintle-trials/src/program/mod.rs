@@ -46,7 +46,7 @@ use crate::{
     trace::Abort,
 };
 
-/// How long a crashed program takes to come back.
+/// How long a crashed program takes to restart.
 const RESTART: Duration = Duration::from_secs(1);
 /// How long a program is stopped, as by a debugger or a machine without memory.
 const STOPPED: Duration = Duration::from_secs(5);
@@ -136,8 +136,8 @@ fn timing(idle: Duration) -> Timing {
 
 impl Check {
     /// Sets how long a program gets to start, and how long nothing may change before the cluster
-    /// counts as idle. Longer than the timers with which the program waits for something. Default:
-    /// two seconds.
+    /// counts as idle. Must be longer than the timers with which the program waits for something.
+    /// Default: two seconds.
     pub fn idle(mut self, time: Duration) -> Self {
         if self.setup.is_program {
             self.setup.timing = timing(time);
@@ -171,7 +171,7 @@ impl Drop for Processes {
     }
 }
 
-/// What it takes to start the program.
+/// Starts processes of the program.
 struct Launcher {
     hub: Arc<Hub>,
     command: String,

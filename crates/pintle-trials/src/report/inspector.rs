@@ -1,7 +1,7 @@
 //! Renders the failures as a trace that the page of `pintle::inspect` opens.
 //!
-//! A trial sees requests and watch events, not keys, so each run is one "key" of the trace: the failing
-//! run and, beside it, the reference. The format is documented in `docs/inspect.md`.
+//! A trial sees requests and watch events, not keys, so each run is one "key" of the trace: the
+//! failing run and, beside it, the reference. The format is documented in `docs/inspect.md`.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ fn write(request: &Request) -> Value {
         None => target.name.clone(),
     };
     let status = request.status.unwrap_or_default();
-    let refused = (status >= 400).then(|| format!("answered with {status}"));
+    let refused = (status >= 400).then(|| format!("failed with {status}"));
     json!({
         "type": "write", "id": request.process, "verb": target.verb.as_str(),
         "kind": target.resource.to_string(), "object": object, "subresource": target.subresource,

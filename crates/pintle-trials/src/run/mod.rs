@@ -267,7 +267,7 @@ impl Driver<'_> {
             self.checkpoint().await;
         }
         self.drift().await;
-        // Fights over defaults may take their time.
+        // A controller that fights over defaults may take a while to write again.
         if self.depth == Depth::Thorough || self.plan.has(|it| it == Fault::Defaulting) {
             self.observe_idle().await;
         }

@@ -17,7 +17,7 @@ pub(crate) struct Timing {
     pub(crate) last_idle: Duration,
     /// The time between two steps of a rapid story.
     pub(crate) gap: Duration,
-    /// How long the idle reference is observed at the end, and how often it is looked at.
+    /// How long the idle reference is observed at the end, and how often it is polled.
     pub(crate) day: (Duration, Duration),
     /// How long it is observed after a restart.
     pub(crate) after_restart: Duration,
@@ -25,7 +25,7 @@ pub(crate) struct Timing {
     pub(crate) deadline: Duration,
     /// How often to check whether the cluster is idle.
     pub(crate) poll: Duration,
-    /// How long to wait, again and again, for a state that equals the reference.
+    /// The successive waits for a state that equals the reference.
     pub(crate) waits: &'static [u64],
 }
 

@@ -305,7 +305,7 @@ impl Baseline {
     /// Returns the steps that a plan runs.
     #[allow(
         clippy::unused_self,
-        reason = "belongs to the other questions about a plan"
+        reason = "grouped with the other methods about a plan"
     )]
     pub(crate) fn steps_of(&self, check: &Check, plan: &Plan) -> Vec<Step> {
         if plan.steps.is_empty() {
@@ -360,7 +360,7 @@ impl Baseline {
     }
 
     /// Returns the changes that the controller made to objects of other users.
-    #[allow(clippy::unused_self, reason = "belongs to the other judgements")]
+    #[allow(clippy::unused_self, reason = "grouped with the other oracles")]
     pub(crate) fn foreign(&self, check: &Check, trace: &Trace) -> Option<Violation> {
         let given = &check.setup.given;
         let is_given = |commit: &&crate::trace::Commit| {

@@ -4,7 +4,7 @@
 //! deletes the object and creates it again. Integers go up and down, booleans flip, enums take
 //! another value, maps and labels gain a key, optional properties appear. Resetting the object
 //! removes the additions, where controllers tend to leave children behind. Values that the API
-//! server refuses are skipped.
+//! server rejects are skipped.
 
 use serde_json::{Map, Value};
 
@@ -202,7 +202,7 @@ fn other_text(text: &str) -> Option<String> {
     })
 }
 
-/// Returns the story: `accepts` says whether the API server takes an object.
+/// Returns the story. `accepts` returns whether the API server accepts an object.
 pub(crate) fn story(
     base: &Desired,
     changes: Vec<Change>,

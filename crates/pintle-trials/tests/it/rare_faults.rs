@@ -47,7 +47,7 @@ async fn keep_pages(client: Client, webs: watcher::Config) {
 
 /// Proves trials/faults.
 #[test]
-fn restarted_process_reads_the_past() {
+fn restarted_process_reads_stale_state() {
     let folder = tempdir().unwrap();
     let stale = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&stale);

@@ -83,7 +83,7 @@ fn writes_without_effect_do_not_crash() {
 }
 
 #[test]
-fn rivals_meet_writes_that_could_overwrite() {
+fn rivals_precede_writes_that_could_overwrite() {
     let plans = rivals(&reference(), Pace::Paced, &Context::default());
     assert_eq!(
         tokens(&plans),

@@ -77,7 +77,7 @@ async fn reconcile(pool: Arc<Pool>, state: Arc<State>) -> Result<Action, kube::E
         }
     }
     let done = alive.len() == pool.spec.size;
-    // Look again soon if something was changed.
+    // Check again soon if something was changed.
     Ok(Action::requeue(Duration::from_secs(if done {
         600
     } else {

@@ -81,7 +81,7 @@ impl Operator {
             self.records
                 .patch(name, &params, &Patch::Merge(patch))
                 .await?;
-            // The watch brings it back.
+            // The watch event for this patch triggers the next pass.
             return Ok(());
         }
         let id = match id {

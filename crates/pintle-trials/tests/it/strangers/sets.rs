@@ -1,6 +1,6 @@
 //! A state machine in the status: Creating, Updating, Ready. The bug is the shape of
 //! pingcap/tidb-operator#4946: while an update is in progress, changes of the spec are ignored, and
-//! nothing looks again afterwards.
+//! nothing picks them up afterwards.
 
 use std::{sync::Arc, time::Duration};
 
