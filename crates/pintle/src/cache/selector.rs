@@ -116,7 +116,7 @@ impl Selector {
     }
 }
 
-/// A text that is not a label selector.
+/// The error returned when a string is not a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unable to parse label selector {text:?}: expected {expected}")]
 pub struct InvalidSelector {
@@ -267,8 +267,8 @@ fn is_label_key(text: &str) -> bool {
 }
 
 impl fmt::Display for Selector {
-    /// Writes the syntax it parses from. The selector that matches nothing has no such form and is
-    /// written as a contradiction.
+    /// Writes the syntax that selectors are parsed from. The selector that matches nothing has no
+    /// such form and is written as a contradiction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nothing {
             return f.write_str("!a,a");

@@ -10,8 +10,8 @@ const DEPTH: usize = 16;
 /// Describes an error and its causes, each once, with the server's own message in place of
 /// `kube::Error::Api`'s debug output.
 ///
-/// `kube::Error` prints a refusal twice, the second time as a Rust struct, and printing its source
-/// adds a third copy. Use this wherever an error that may contain one is shown to a person.
+/// `kube::Error` prints an error response twice, the second time as a Rust struct, and printing its
+/// source adds a third copy. Use this wherever an error that may contain one is shown to a person.
 ///
 /// # Examples
 /// ```

@@ -34,9 +34,9 @@ pub enum ClientError {
 
 /// Builds a client that never retries on its own.
 ///
-/// kube's default client repeats a request answered with 429, 503 or 504 up to fifteen times before
-/// the caller learns of it. A reflector has its own retry rules and reports these responses, and a
-/// worker that hangs in a request cannot process other keys, so that layer is off.
+/// kube's default client retries a request that fails with 429, 503 or 504 up to fifteen times
+/// before it returns the error. A reflector has its own retry rules and reports these responses,
+/// and a worker that hangs in a request cannot process other keys, so that layer is off.
 ///
 /// `user_agent` identifies the program in the server's log: `shop-controller/1.2`.
 ///

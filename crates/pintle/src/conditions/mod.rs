@@ -1,7 +1,7 @@
 //! Status conditions: what is true of an object, since when, and why.
 //!
-//! The difficult part is the transition time. It must move only when the condition's status changes,
-//! or a controller that reports the same state twice writes twice and triggers itself.
+//! The difficult part is the transition time. It must change only with the condition's status;
+//! otherwise a controller that reports the same state twice writes twice and triggers itself.
 //!
 //! [`Readiness`] is the vocabulary that tools understand without knowing the kind: `Ready`,
 //! `Reconciling` and `Stalled`, always set together.
@@ -63,7 +63,7 @@ pub struct NewCondition {
 impl NewCondition {
     /// Creates a condition.
     ///
-    /// `type_` and `reason` are CamelCase words for programs; API servers refuse an empty reason.
+    /// `type_` and `reason` are CamelCase words for programs; API servers reject an empty reason.
     /// `message` is for people and may be empty.
     pub fn new(
         type_: impl Into<String>,
@@ -99,8 +99,8 @@ impl NewCondition {
 
 /// Sets a condition in a list of conditions. Returns whether that changed anything.
 ///
-/// The transition time moves only when the status of the condition changes; a new reason or message
-/// keeps it. If nothing changed, the controller can skip the write.
+/// The transition time changes only with the status of the condition, not with its reason or
+/// message. If nothing changed, the controller can skip the write.
 ///
 /// # Examples
 ///

@@ -12,7 +12,7 @@ use crate::queue::Priority;
 ///
 /// // Nothing more to do until something changes.
 /// let done = Action::await_change();
-/// // Look again in an hour, or as soon as something changes.
+/// // Check again in an hour, or as soon as something changes.
 /// let later = Action::requeue_after(Duration::from_secs(3600));
 /// assert_ne!(done, later);
 /// ```
@@ -65,7 +65,7 @@ pub enum ErrorAction {
     /// Retries with the queue's back-off, which grows with every failure of the key.
     #[default]
     Retry,
-    /// Retries after this delay. The failure counts for the back-off of later retries.
+    /// Retries after this delay. The failure counts towards the back-off of later retries.
     RetryAfter(Duration),
     /// Does not retry: the key runs again when something changes.
     Terminal,

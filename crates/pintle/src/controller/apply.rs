@@ -105,7 +105,7 @@ pub enum ApplyError {
     /// The cached child cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The server refused the request or did not answer.
+    /// The server rejected the request or did not respond.
     #[error("failed to apply {kind} {key}")]
     Api {
         /// The child's kind.
@@ -126,7 +126,7 @@ impl ApplyError {
         )
     }
 
-    /// Returns the server's answer, if it refused the child.
+    /// Returns the server's `Status`, if it rejected the child.
     pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Api { source, .. } => match &**source {
@@ -146,8 +146,8 @@ impl ApplyError {
 /// - Sets the controller reference to the reconciled object, and the object's namespace if `child`
 ///   is of a namespaced kind and names none.
 /// - Refuses to change an existing object that the reconciled object does not control, whether or
-///   not it has another controller. If the child is not in the cache, the server is asked first,
-///   because applying would silently adopt an existing object.
+///   not it has another controller. A child that is not in the cache is first looked up on the
+///   server, because applying would silently adopt an existing object.
 /// - Leaves a child that is being deleted alone, and returns it with its deletion timestamp. The
 ///   owner is reconciled when the child is gone or, if the child is not in the cache, after five
 ///   seconds.
@@ -283,7 +283,7 @@ pub(super) enum Outcome {
 
 /// Applies a child that has its controller reference, unless that would change nothing.
 ///
-/// `cached` is the child in `cache`, if that shows it.
+/// `cached` is the child in `cache`, if it is there.
 pub(super) async fn apply_child<K: Kind + Serialize>(
     writes: &Writes<'_, K>,
     child: &K,
@@ -321,7 +321,7 @@ pub(super) async fn apply_child<K: Kind + Serialize>(
             controller.map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
         check_controller(&kind_name, &key, controller, reference)?;
         if meta.deletion_timestamp.is_some() {
-            // The cache may miss the deletion as it missed the child, so nothing else might wake
+            // The cache may miss the deletion as it missed the child, so nothing else may enqueue
             // the owner.
             let shared = &writes.inner.shared;
             shared.queue.add_after(writes.inner.key.clone(), LOOK_AGAIN);
@@ -368,7 +368,7 @@ fn api_error(kind: &str, key: &ObjectKey, source: kube::Error) -> ApplyError {
     }
 }
 
-/// Refuses a child that exists and has another controller, or none.
+/// Returns an error for a child that exists and has another controller, or none.
 fn check_controller(
     child_kind: &str,
     child: &ObjectKey,
@@ -393,7 +393,7 @@ fn check_controller(
     }
 }
 
-/// Asks the server for the metadata of an object that the cache does not show.
+/// Fetches the metadata of an object that is not in the cache from the server.
 async fn existing<K: Kind + Serialize>(
     writes: &Writes<'_, K>,
     key: &ObjectKey,

@@ -28,8 +28,8 @@ use crate::{
 /// # State
 ///
 /// `S` is the state set with [`Controller::state`](super::Controller::state). A context
-/// dereferences to it, so `cx.bucket_api` reads a field of yours; where one of your methods has the
-/// name of a method here, call it as `cx.state().name()`.
+/// dereferences to it, so `cx.bucket_api` reads a field of your state. Call a method of your state
+/// that has the same name as one of `Context` as `cx.state().name()`.
 ///
 /// # Reads
 ///
@@ -168,8 +168,8 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`: changes to such an object would not
-    /// enqueue anything, and its cache might still be empty.
+    /// Fails with [`NotWatched`] if the controller does not watch `K`: changes to such an object
+    /// would not enqueue anything, and its cache might still be empty.
     pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
         self.inner.shared.listers.get()
     }
@@ -179,7 +179,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// As [`lister`](Self::lister).
+    /// Same as [`lister`](Self::lister).
     pub fn lister_of<K: Kind>(&self, kind: &K::DynamicType) -> Result<Lister<K>, NotWatched> {
         self.inner.shared.listers.of(kind)
     }
@@ -189,19 +189,19 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// As [`lister`](Self::lister).
+    /// Same as [`lister`](Self::lister).
     pub fn lister_from<K: Kind>(&self, input: &WatchInput<K>) -> Result<Lister<K>, NotWatched> {
         self.inner.shared.listers.from_input(input)
     }
 
     /// Lists the `K`s whose controller is the reconciled object, from the cache.
     ///
-    /// The usual reason is pruning: delete every owned object that the spec no longer asks for. The
+    /// The usual reason is pruning: delete every owned object that the spec no longer needs. The
     /// first call for a kind adds an index to its cache.
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`.
+    /// Fails with [`NotWatched`] if the controller does not watch `K`.
     pub fn owned<K: Watchable>(&self) -> Result<Vec<Object<K>>, NotWatched> {
         self.owned_of(&K::DynamicType::default())
     }
@@ -210,7 +210,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch the kind.
+    /// Fails with [`NotWatched`] if the controller does not watch the kind.
     pub fn owned_of<K: Kind>(&self, kind: &K::DynamicType) -> Result<Vec<Object<K>>, NotWatched> {
         let listers = &self.inner.shared.listers;
         let Some(owner) = self.inner.primary() else {
@@ -232,7 +232,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// The server refused the request or did not answer.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -245,7 +245,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// A conflict if the object has changed; otherwise as [`create`](Self::create).
+    /// Fails with a conflict if the object has changed; otherwise same as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
@@ -258,7 +258,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// A conflict if the object has changed; otherwise as [`create`](Self::create).
+    /// Fails with a conflict if the object has changed; otherwise same as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
@@ -273,7 +273,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -290,7 +290,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -308,7 +308,8 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// A conflict if another object has taken the name; otherwise as [`create`](Self::create).
+    /// Fails with a conflict if another object has taken the name; otherwise same as
+    /// [`create`](Self::create).
     ///
     /// # Cancel safety
     ///

@@ -80,8 +80,8 @@ impl<S> Context<S> {
     /// Records an event about the reconciled object.
     ///
     /// `reason` is one CamelCase word for programs; `message` is for people. Recording never waits
-    /// and never fails the caller; repeats are counted, not written again. Events are reported by
-    /// the controller's name and written to the newest event API the server has, unless
+    /// and never fails the caller; repeats are counted, not written again. Events are reported
+    /// under the controller's name and written to the newest event API that the server has, unless
     /// [`Controller::recorder`](super::Controller::recorder) says otherwise.
     ///
     /// ```no_run

@@ -133,7 +133,8 @@ impl Listers {
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`: a change to such an object would enqueue nothing, and its cache might still be empty.
+    /// Fails with [`NotWatched`] if the controller does not watch `K`: a change to such an object
+    /// would not enqueue anything, and its cache might still be empty.
     pub fn get<K: Watchable>(&self) -> Result<Lister<K>, NotWatched> {
         self.of(&K::DynamicType::default())
     }
@@ -143,7 +144,7 @@ impl Listers {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Same as [`get`](Self::get).
     pub fn of<K: Kind>(&self, kind: &K::DynamicType) -> Result<Lister<K>, NotWatched> {
         let lister = self.find::<K>(kind).and_then(Cache::lister);
         lister.ok_or_else(|| self.not_watched(K::kind(kind).into_owned()))
@@ -153,7 +154,7 @@ impl Listers {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Same as [`get`](Self::get).
     pub fn from_input<K: Kind>(&self, input: &WatchInput<K>) -> Result<Lister<K>, NotWatched> {
         let input = input.clone().or_cluster(self.cluster.as_ref());
         let identity = self.informers.identity(&input);
@@ -163,14 +164,14 @@ impl Listers {
         lister.ok_or_else(|| self.not_watched(input.kind_name()))
     }
 
-    /// Returns the first lister of objects of the type `K`, of whatever kind.
+    /// Returns the first lister of objects of the type `K`, whatever their kind.
     pub(super) fn of_type<K: Kind>(&self) -> Result<Lister<K>, NotWatched> {
         let mut caches = self.caches.iter().filter(|cache| cache.is_local);
         let lister = caches.find_map(Cache::lister);
         lister.ok_or_else(|| self.not_watched(type_name::<K>().to_owned()))
     }
 
-    /// Returns the informers that have synced and have no open watch: their caches may show the past.
+    /// Returns the informers that have synced and have no open watch: their caches may be stale.
     pub(super) fn without_watch(&self) -> Vec<String> {
         let caches = self.caches.iter();
         caches.filter_map(|cache| (cache.without_watch)()).collect()
@@ -224,11 +225,11 @@ impl Listers {
         &self.children
     }
 
-    /// Returns a cache of a kind, preferably one that holds all objects, and those as a whole.
+    /// Returns a cache of a kind, preferably one that holds all objects in full.
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch it.
+    /// Fails with [`NotWatched`] if the controller does not watch it.
     pub(super) fn kind(&self, kind: &ApiResource) -> Result<&WatchedKind, NotWatched> {
         let kinds = self.children.iter().filter(|known| known.is(kind));
         kinds

@@ -4,8 +4,8 @@
 //!
 //! Handlers on the informers of the controller's own kind, of the kinds it [owns](Controller::owns)
 //! and of those it [watches](Controller::watches) turn changes into keys and add them to a
-//! [`WorkQueue`](crate::queue::WorkQueue). Workers take keys, never one key twice at a time, and call
-//! the reconcile function. Its result decides when the key runs again:
+//! [`WorkQueue`](crate::queue::WorkQueue). Workers dequeue keys, never the same key concurrently,
+//! and call the reconcile function. Its result decides when the key runs again:
 //!
 //! | result | the key |
 //! |---|---|
@@ -28,8 +28,8 @@
 //! [`run`](Controller::run) calls the function with the object and is what most controllers want.
 //! [`run_by_key`](Controller::run_by_key) calls it with the key, even when the object is gone, for
 //! controllers that have to see deletions. For a [`Manager`](crate::manager::Manager), which runs
-//! several controllers, use [`build`](Controller::build) and [`build_by_key`](Controller::build_by_key)
-//! instead.
+//! several controllers, use [`build`](Controller::build) and
+//! [`build_by_key`](Controller::build_by_key) instead.
 //!
 //! # Guarantees
 //!

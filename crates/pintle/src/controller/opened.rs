@@ -37,7 +37,7 @@ use crate::{
 /// How many ready keys a standby tolerates before it drops the keys of deleted objects.
 const MAX_GONE: usize = 1024;
 
-/// Whether a controller may work again after a term.
+/// Whether a controller may run for another term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
     /// The queue keeps collecting keys for another term.
@@ -50,9 +50,9 @@ pub(crate) enum Term {
 pub(crate) struct Opened {
     name: String,
     pub(super) informers: InformerFactory,
-    /// The handlers that fill the queue, by kind. Dropping them stops that.
+    /// The handlers that fill the queue, by kind. They are removed on drop.
     handlers: Vec<(String, Registration)>,
-    /// The external sources that fill the queue. Dropping them stops that.
+    /// The external sources that fill the queue. They are stopped on drop.
     wakes: Wakes,
     pub(super) queue: WorkQueue<ObjectKey>,
     owns_queue: bool,
@@ -223,7 +223,7 @@ impl Opened {
     }
 
     /// Waits until every cache of the controller has an open watch, but no longer than `limit`.
-    /// Returns those that have none.
+    /// Returns the caches that have none.
     pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
         informer::wait_for_watches(limit, || self.shared.listers.without_watch()).await
     }
@@ -239,8 +239,8 @@ impl Opened {
     }
 
     /// Drops keys of objects that are gone, if many have accumulated. Without workers nothing else
-    /// drops them, and the leader has seen these deletions too. Keys from external sources stay,
-    /// because the leader may not have received them.
+    /// drops them, and the leader has seen these deletions too. Keys from external sources are
+    /// retained, because the leader may not have received them.
     ///
     /// Cancel safe: no key is held across an await.
     pub(crate) async fn drop_gone_keys(&self) {

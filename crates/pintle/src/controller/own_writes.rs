@@ -11,7 +11,8 @@
 //! are therefore per *lane*: a cache, or one namespace of it.
 //!
 //! A record is dropped once the cache shows the write, whether or not the key runs again. The queue
-//! never runs a key twice at a time, so the records of a key have one writer and one reader.
+//! never runs a key concurrently with itself, so the records of a key have one writer and one
+//! reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -155,8 +156,8 @@ impl OwnWrites {
         }
     }
 
-    /// Records that `key` wrote an object of `kind` in `namespace`, stored as `version`, for the caches
-    /// that are certain to show it.
+    /// Records that `key` wrote an object of `kind` in `namespace`, stored as `version`, for the
+    /// caches that are certain to show it.
     pub(super) fn wrote(
         &self,
         key: &ObjectKey,
@@ -175,8 +176,8 @@ impl OwnWrites {
         }
     }
 
-    /// Records that `key` is about to delete `object`. Called before the request, because the watch may
-    /// be faster than the response.
+    /// Records that `key` is about to delete `object`. Called before the request, because the watch
+    /// may be faster than the response.
     pub(super) fn deleting(
         &self,
         key: &ObjectKey,
@@ -238,8 +239,8 @@ impl OwnWrites {
         });
     }
 
-    /// Drops records as soon as the caches show them; never returns. Without it, the records of a key
-    /// that does not run again would stay.
+    /// Drops records as soon as the caches show them; never returns. Without it, the records of a
+    /// key that does not run again would never be dropped.
     pub(super) async fn forget_seen(&self) -> Infallible {
         loop {
             let recorded = self.recorded.notified();

@@ -50,7 +50,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// [`NotWatched`] if the controller does not watch `K`.
+    /// Fails with [`NotWatched`] if the controller does not watch `K`.
     pub fn primary<K: Kind>(&self) -> Result<Primary<K>, NotWatched> {
         let shared = &self.inner.shared;
         let cached = match shared.primary.lister::<K>() {

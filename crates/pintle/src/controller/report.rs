@@ -17,8 +17,8 @@ impl<S> Context<S> {
     ///
     /// The conditions always agree with each other, and [kstatus](crate::kstatus) understands them:
     /// `kubectl wait --for=condition=Ready`, Flux, kpt and others need to know nothing else about
-    /// the kind. Other conditions and fields of the status stay. To write them together, use
-    /// [`set_readiness`] and [`update_status`](Self::update_status).
+    /// the kind. Other conditions and fields of the status are left unchanged. To write them
+    /// together, use [`set_readiness`] and [`update_status`](Self::update_status).
     ///
     /// The CRD's schema needs `status.observedGeneration`, an `int64`. Without it the server drops
     /// the field, and tools cannot tell whether the conditions are about the latest spec.
@@ -43,7 +43,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// As [`set_condition`](Self::set_condition).
+    /// Same as [`set_condition`](Self::set_condition).
     ///
     /// # Cancel safety
     ///
@@ -76,7 +76,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
     ///
     /// # Errors
     ///
-    /// As [`Context::set_condition`].
+    /// Same as [`Context::set_condition`].
     ///
     /// # Cancel safety
     ///
@@ -84,7 +84,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
     pub async fn report(&self, object: &K, readiness: Readiness) -> Result<bool, kube::Error> {
         let generation = object.meta().generation;
         let before = self.stored_status(object)?;
-        // Conditions of others stay as they are, with fields that `Condition` does not have.
+        // Retain other writers' conditions, with fields that `Condition` does not have.
         let all = before.get("conditions").and_then(Value::as_array);
         let all = all.cloned().unwrap_or_default();
         let (ours, mut conditions): (Vec<_>, Vec<_>) = all.into_iter().partition(is_readiness);

@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl<K: Kind, S, E> Controller<K, S, E> {
-    /// Declares permissions that the reconcile function needs, for [`rules`](Self::rules). It
-    /// changes nothing else.
+    /// Declares permissions that the reconcile function needs, for [`rules`](Self::rules). This has
+    /// no other effect.
     ///
     /// Watches, the finalizer, controller references and events need not be declared. Declared
     /// permissions apply, like those for events, in the namespaces of the controller's own objects;
@@ -34,15 +34,15 @@ impl<K: Kind, S, E> Controller<K, S, E> {
         self
     }
 
-    /// Returns the permissions that the controller needs: to follow its own kind and those it owns
-    /// or watches, to store its finalizer, to set controller references, to record events, and
-    /// those it [declares](Self::declares).
+    /// Returns the permissions that the controller needs: to list and watch its own kind and those
+    /// it owns or watches, to store its finalizer, to set controller references, to record events,
+    /// and those it [declares](Self::declares).
     ///
     /// With informers of one namespace the permissions are limited to that namespace, and with
     /// inputs to the namespaces they name; [`Namespaces`](crate::informer::Namespaces) that can
     /// change need permissions in all of them. Permissions in clusters other than that of the
-    /// controller's own kind are not included. Nothing is sent, so a program that only prints its
-    /// manifests can build its controllers with a client of any address.
+    /// controller's own kind are not included. No request is sent, so a program that only prints
+    /// its manifests can build its controllers with a client for any address.
     pub fn rules(&self) -> Rules {
         let settings = &self.settings;
         let (events, declared) = (
@@ -86,7 +86,7 @@ impl<K: Kind, S, E> Controller<K, S, E> {
         self.needs(input, None, [Verb::List, Verb::Watch])
     }
 
-    /// Adds permissions to the objects of `input`, unless they are in another cluster than the
+    /// Adds permissions to the objects of `input`, unless they are in a cluster other than the
     /// controller's.
     pub(super) fn needs<C: Kind>(
         mut self,

@@ -124,8 +124,8 @@ impl<K: Kind, S: Send + Sync + 'static, E: Into<BoxError> + 'static> Controller<
     ///
     /// # Errors
     ///
-    /// A cache was not filled in time, an informer stopped, the finalizer's name is invalid, or an
-    /// object of another cluster is owned.
+    /// Fails if a cache is not filled in time, an informer stops, the finalizer's name is invalid,
+    /// or an object of another cluster is owned.
     ///
     /// # Cancel safety
     ///
@@ -148,12 +148,12 @@ impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
     /// Runs the controller until `shutdown`, calling `reconcile` with every key that needs work.
     ///
     /// For controllers that have to see deletions: `reconcile` is also called when the object is
-    /// being deleted or gone. The usual first line asks [`Context::primary`] which it is. Otherwise
-    /// as [`run`](Self::run).
+    /// being deleted or gone. The usual first line calls [`Context::primary`] to find out which.
+    /// Otherwise the same as [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Cancel safety
     ///

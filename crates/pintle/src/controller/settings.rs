@@ -23,14 +23,14 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     ///
     /// Server-side apply removes the fields that the *same* manager applied earlier and leaves out
     /// now. Keep the name stable between releases, and use one name per controller: after a rename,
-    /// fields applied under the old name stay.
+    /// fields applied under the old name are not removed.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.settings.field_manager = Some(name.into());
         self
     }
 
     /// Records events with `recorder`, instead of a recorder that the controller starts with its
-    /// first event. Its owner writes the last events when the program stops.
+    /// first event. The owner of `recorder` has to flush it when the program stops.
     pub fn recorder(mut self, recorder: EventRecorder) -> Self {
         self.settings.recorder = Some(recorder);
         self

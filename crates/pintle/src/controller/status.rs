@@ -36,8 +36,8 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// A conflict if `object` was replaced by another of its name, or has changed in the case
-    /// above. "Not found" also means that the kind has no status subresource.
+    /// Fails with a conflict if `object` was replaced by another of its name or, in the case above,
+    /// has changed. "Not found" also means that the kind has no status subresource.
     ///
     /// # Cancel safety
     ///
@@ -53,14 +53,14 @@ impl<S> Context<S> {
     /// Sets one condition in `.status.conditions` of `object` if that changes anything. Returns
     /// whether it wrote.
     ///
-    /// Fills in the observed generation if `condition` has none. Other conditions stay as they are
+    /// Fills in the observed generation if `condition` has none. Other conditions are retained as
     /// stored, with fields that `K` does not know. To write several, or other fields with them, use
     /// [`update_status`](Self::update_status).
     ///
     /// # Errors
     ///
-    /// As [`update_status`](Self::update_status); and if the condition of this type that `object`
-    /// has cannot be decoded.
+    /// Same as [`update_status`](Self::update_status). Also fails if `object` has a condition of
+    /// this type that cannot be decoded.
     ///
     /// # Cancel safety
     ///
@@ -100,7 +100,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// As [`set_condition`](Self::set_condition).
+    /// Same as [`set_condition`](Self::set_condition).
     ///
     /// # Cancel safety
     ///
@@ -137,7 +137,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
     ///
     /// # Errors
     ///
-    /// As [`Context::update_status`].
+    /// Same as [`Context::update_status`].
     ///
     /// # Cancel safety
     ///
@@ -157,7 +157,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
     ///
     /// # Errors
     ///
-    /// As [`Context::set_condition`].
+    /// Same as [`Context::set_condition`].
     ///
     /// # Cancel safety
     ///
@@ -186,7 +186,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
     ///
     /// # Errors
     ///
-    /// As [`Context::set_condition`].
+    /// Same as [`Context::set_condition`].
     ///
     /// # Cancel safety
     ///

@@ -95,7 +95,7 @@ pub(super) fn enqueue<K: Kind>(
         let cause = source.cause(change);
         keys.sort_unstable();
         keys.dedup();
-        // Before a worker can dequeue the keys, so that the record is in order.
+        // Record the keys before a worker can dequeue them, so that the record is in order.
         if let Some(Recorded { record, kind, via }) = &wakes {
             record.woken(&keys, kind, *via, &event);
         }
@@ -186,7 +186,7 @@ impl Owners {
             match (found(None), found(Some(namespace))) {
                 (true, false) => drop(self.cluster_scoped.set(true)),
                 (false, true) => drop(self.cluster_scoped.set(false)),
-                _ => {} // The owner is gone, or not there yet.
+                _ => {} // The owner is gone, or not in the cache yet.
             }
         }
         let cluster_scoped = self.cluster_scoped.get().copied().unwrap_or_default();

@@ -127,8 +127,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// stream is read from when the controller opens its caches until it stops, whether or not it
     /// leads; then it is dropped. Keys of objects that exist are always read, because the queue
     /// holds each key once, even on a standby. While the queue has over 16,384 keys more than there
-    /// are objects, the stream is read only occasionally, so use a bounded channel. A stream that ends or
-    /// panics enqueues no more keys, and the controller continues without it.
+    /// are objects, the stream is read only occasionally, so use a bounded channel. A stream that
+    /// ends or panics enqueues no more keys, and the controller continues without it.
     ///
     /// [`ReceiverStream`]:
     /// https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html

@@ -14,7 +14,7 @@ fn selected(sets: &LabelSets, selector: &str) -> Vec<u32> {
 
 /// Proves cache/label-selectors.
 #[test]
-fn equal_labels_are_stored_once_until_their_last_slot_goes() {
+fn equal_labels_are_stored_once_while_in_use() {
     let (web, api) = (
         labelled(r#""app":"web","x":"1""#),
         labelled(r#""app":"api""#),

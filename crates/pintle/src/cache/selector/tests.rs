@@ -109,7 +109,7 @@ fn selector_displays_in_canonical_form() {
 }
 
 #[test]
-fn everything_and_nothing_are_recognised() {
+fn everything_and_nothing_are_recognized() {
     let (all, none) = (Selector::everything(), Selector::nothing());
     let some = Selector::everything().equals("a", "x").equals("b", "y");
     assert!(all.is_everything() && !none.is_everything() && !some.is_everything());

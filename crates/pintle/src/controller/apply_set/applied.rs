@@ -45,8 +45,9 @@ impl AppliedSet {
         states.filter(|(_, status)| !status.is_current())
     }
 
-    /// Returns the readiness of the whole set, for [`Context::report`](crate::controller::Context::report):
-    /// ready if all children match their specs, stalled if one has failed, otherwise in progress.
+    /// Returns the readiness of the whole set, for
+    /// [`Context::report`](crate::controller::Context::report): ready if all children match their
+    /// specs, stalled if one has failed, otherwise in progress.
     ///
     /// The message describes the first child that has failed or, if none has, the first that is not
     /// ready.
@@ -129,7 +130,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// The object does not fit `K`.
+    /// Fails if the object does not fit `K`.
     pub fn object<K: DeserializeOwned>(&self) -> Result<K, serde_json::Error> {
         match &self.object {
             Body::Cached(cached) | Body::Metadata(cached) => serde_json::from_slice(cached.bytes()),

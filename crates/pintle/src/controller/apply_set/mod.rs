@@ -10,13 +10,13 @@
 //!
 //! An object is pruned only if all of this holds:
 //!
-//! 1. Its controller is the reconciled object: this UID, not another object of its name.
+//! 1. Its controller is the reconciled object, compared by UID rather than by name.
 //! 2. It carries the label [`APPLY_SET_LABEL`] with the name of the set.
 //! 3. It is not among the children of this call, compared by group, kind, namespace and name.
 //!
-//! The controller reference enqueues the owner when a member changes, and has the garbage collector delete it
-//! with the owner. The label distinguishes members from children that the controller creates in
-//! other ways, such as individual Jobs.
+//! The controller reference enqueues the owner when a member changes, and makes the garbage
+//! collector delete the member with its owner. The label distinguishes members from children that
+//! the controller creates in other ways, such as individual Jobs.
 //!
 //! `kubectl apply --prune --applyset` solves the same problem for tools, specified in [KEP-3659].
 //! Its labels and annotations are not used here. They identify a parent by name, so a parent that

@@ -38,7 +38,7 @@ fn removing_a_list_counts_as_changing_it() {
 
 /// Proves controller/status-if-changed.
 #[tokio::test(start_paused = true)]
-async fn other_conditions_and_unknown_fields_stay() {
+async fn other_conditions_and_unknown_fields_are_retained() {
     let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
     let foreign = json!({"type": "Other", "status": "Maybe", "severity": 3});
     let mut conditions = vec![
