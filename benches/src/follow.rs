@@ -189,7 +189,7 @@ pub(crate) async fn relist(flags: &Flags) -> Result<Outcome> {
         count: flags.objects as u64,
         cost,
         bytes_received: received.load(Ordering::Relaxed),
-        extra: extra.as_object().cloned().context("an object")?,
+        extra: extra.as_object().cloned().context("not an object")?,
     })
 }
 

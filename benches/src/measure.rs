@@ -66,7 +66,7 @@ fn memory(process: &str, name: &str) -> Result<u64> {
         fs::read_to_string(format!("/proc/{process}/status")).context("no such process")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let size = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    size.with_context(|| format!("no {name} in its status"))
+    size.with_context(|| format!("no {name} in /proc/{process}/status"))
 }
 
 /// Returns the current resident memory in KiB.

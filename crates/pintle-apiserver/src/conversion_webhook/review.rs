@@ -11,8 +11,9 @@ use crate::{
 };
 
 impl Api {
-    /// Converts objects, each with the version it is in, to another version, in one review. Objects
-    /// already in that version are not sent. The caller bounds the number and size of the objects.
+    /// Converts objects, each paired with its current version, to another version in one review.
+    /// Objects already in that version are not sent. The caller bounds the number and size of the
+    /// objects.
     ///
     /// # Errors
     ///

@@ -107,7 +107,8 @@ pub(crate) fn check_annotations(annotations: &Tree, field: &str) -> Vec<FieldErr
     errors
 }
 
-/// Returns warnings about new finalizers of a custom object whose names other writers may use too.
+/// Returns warnings about new finalizers of a custom object whose names may conflict with those of
+/// other writers.
 pub(crate) fn finalizer_warnings(object: &Tree, stored: Option<&Tree>) -> Vec<String> {
     let before: BTreeSet<&str> = stored.into_iter().flat_map(finalizers).collect();
     let mut new: BTreeSet<&str> = finalizers(object).into_iter().collect();

@@ -5,7 +5,7 @@ use serde_json::json;
 
 /// Proves patch/formats.
 #[test]
-fn rfc_examples() {
+fn merge_patch_matches_rfc_7396_examples() {
     let cases = [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
         (

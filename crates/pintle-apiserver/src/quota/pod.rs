@@ -100,7 +100,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// Returns why a Pod does not set what a quota for `names` requires.
+/// Returns why a Pod lacks what a quota for `names` requires.
 pub(crate) fn unmet(pod: &Value, names: &BTreeSet<&str>) -> Option<String> {
     let spec = &pod["spec"];
     let level = |which: &str| amounts(&spec["resources"][which]);

@@ -73,7 +73,7 @@ pub(crate) struct Resource {
     pub(crate) stored_ty: Option<TypeRef>,
     /// How the served version differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
-    /// The other version of a kind that is served in two.
+    /// The other version of a kind that is served in two versions.
     pub(crate) peer: Option<PeerVersion>,
     /// Behaviour specific to the kind.
     pub(crate) hooks: &'static dyn Kind,
@@ -204,8 +204,8 @@ impl Resource {
         })
     }
 
-    /// Decodes a stored object. One of a custom resource is pruned and defaulted by the version it
-    /// was stored in, then pruned by the served version, as upstream decodes it.
+    /// Decodes a stored object. A custom resource is pruned and defaulted by the version it was
+    /// stored in, then pruned by the served version, as upstream decodes it.
     pub(crate) fn tree(&self, content: &Content, revision: Option<u64>) -> Tree {
         let tree = self.decode_stored(content, revision);
         let Some(custom) = &self.custom else {

@@ -29,7 +29,7 @@ impl Asked {
 }
 
 impl pintle_cel::Authorizer for Asked {
-    /// RBAC ignores selectors, so those of a check have no effect, as in kube-apiserver.
+    /// RBAC ignores selectors, so the selectors of a check have no effect, as in kube-apiserver.
     fn authorize(&self, check: &Checked) -> AccessDecision {
         let account;
         let user = match &check.service_account {

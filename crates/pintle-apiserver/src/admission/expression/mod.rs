@@ -163,8 +163,8 @@ impl Compiler {
     }
 }
 
-/// Returns the type that a variable has for other expressions. Those of objects and libraries are
-/// not known.
+/// Returns the type of a variable as other expressions see it. Objects and library types become
+/// `dyn`.
 fn field_type(ty: &Type) -> Type {
     match ty {
         Type::Bool

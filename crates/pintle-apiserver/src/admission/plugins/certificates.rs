@@ -15,7 +15,7 @@ use crate::{
 };
 
 const GROUP: &str = "certificates.k8s.io";
-/// Issues client certificates that kube-apiserver accepts for authentication.
+/// The signer of client certificates that kube-apiserver accepts for authentication.
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 #[derive(Debug)]

@@ -98,7 +98,7 @@ pub(in crate::admission) fn selects_object(
     request: &Request<'_>,
     object: Option<&Tree>,
 ) -> bool {
-    // The options of a connect have no metadata, so no selector selects them.
+    // The options of a connect have no metadata, so no selector matches them.
     let has_metadata = request.operation != Operation::Connect;
     let matches =
         |object: Option<&Tree>| has_metadata && object.is_some() && has_labels(selector, object);

@@ -1,5 +1,5 @@
-//! Admission policies and their bindings: they apply from the write that stores them, and a user
-//! must be able to read the parameters that they refer to.
+//! Admission policies and their bindings: they take effect with the write that stores them, and a
+//! user must be able to read the parameters that they refer to.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Webhook configurations: their webhooks are called from the write that stores them.
+//! Webhook configurations: they take effect with the write that stores them.
 
 use super::Kind;
 use crate::{api::Api, store::Object};

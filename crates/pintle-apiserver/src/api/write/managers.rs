@@ -243,7 +243,7 @@ impl Resource {
         }
     }
 
-    /// Returns the other versions this kind is served in.
+    /// Returns the other versions of this kind.
     fn other_versions(&self) -> Vec<OtherVersion<'_>> {
         if let Some(custom) = &self.custom {
             let own = self.api_version();
@@ -261,7 +261,7 @@ impl Resource {
         self.peer_version().into_iter().collect()
     }
 
-    /// Returns the other version of a built-in kind that is served in two.
+    /// Returns the other version of a built-in kind that is served in two versions.
     fn peer_version(&self) -> Option<OtherVersion<'static>> {
         let peer = self.peer?;
         let (group, version) = peer
@@ -277,8 +277,8 @@ impl Resource {
     }
 }
 
-/// The versions of a CRD without a webhook differ in their schemas; the object is the same in all of
-/// them.
+/// Returns the object unchanged: the versions of a CRD without a webhook differ only in their
+/// schemas.
 fn same(object: Tree) -> Tree {
     object
 }

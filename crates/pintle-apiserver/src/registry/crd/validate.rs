@@ -80,7 +80,7 @@ fn check_preserved(tree: &Tree, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks that no version is removed in which objects may still be stored.
+/// Checks that no version is removed while objects may still be stored in it.
 fn check_stored_versions(definition: &Definition, stored: &[String], errors: &mut Vec<FieldError>) {
     const FIELD: &str = "status.storedVersions";
     if stored.is_empty() {

@@ -32,7 +32,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 /// Converts an object from one version to another.
 pub(crate) type Convert = fn(Tree) -> Tree;
 
-/// The other version of a kind that is served in two. Either may be the stored one.
+/// The other version of a kind that is served in two versions. Either may be the stored one.
 ///
 /// `managedFields` entries of the peer version are converted with it. Writes through
 /// `events.k8s.io` have no peer: they drop core `v1` managers, as in Kubernetes.

@@ -20,7 +20,7 @@ struct Terminating {
 
 fn create(api: &Api, of: &Arc<Resource>, object: Value) -> Result<Written, ApiError> {
     let Value::Object(tree) = object else {
-        panic!("an object")
+        panic!("expected an object")
     };
     api.create_unasked(of, None, tree, &WriteOptions::default())
 }
@@ -52,7 +52,7 @@ impl Terminating {
     /// Stores an instance, as a create does before it looks at the definition again.
     fn store_late(&self) -> Arc<Object> {
         let Value::Object(tree) = json!({"metadata": {"name": "late", "uid": "u"}}) else {
-            panic!("an object")
+            panic!("expected an object")
         };
         let put = Change::Put(Arc::new(self.foos.encode(tree)));
         let key = key_of(None, "late");
@@ -132,7 +132,7 @@ fn name_freed_before_a_refusal_is_published_is_assigned() {
     create(&api, &definitions, definition("firsts", "First")).unwrap();
     let second = "seconds.example.com";
     let Value::Object(tree) = definition("seconds", "Second") else {
-        panic!("an object")
+        panic!("expected an object")
     };
     let put = Change::Put(Arc::new(definitions.encode(tree)));
     api.store

@@ -131,7 +131,7 @@ impl Api {
         Ok(response::created())
     }
 
-    /// Returns the resource of budgets, and those of the namespace that select the Pod.
+    /// Returns the resource of budgets, and the budgets in the namespace that select the Pod.
     fn budgets(&self, call: &Call, pod: &Object) -> Option<(Arc<Resource>, Vec<Tree>)> {
         let namespace = call.target.namespace.as_deref().unwrap_or_default();
         let catalog = self.registry.catalog();

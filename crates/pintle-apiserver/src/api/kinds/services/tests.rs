@@ -7,7 +7,7 @@ fn create(api: &Api, services: &Arc<Resource>, name: &str) -> Result<(), ApiErro
     let Value::Object(service) = json!({"metadata": {"name": name},
             "spec": {"type": "NodePort", "ports": [{"port": 80}]}})
     else {
-        panic!("an object")
+        panic!("expected an object")
     };
     let options = WriteOptions::default();
     api.create_unasked(services, Some("default"), service, &options)

@@ -256,7 +256,7 @@ fn storage_version_must_be_a_stored_version() {
 
 /// Proves crd/validated.
 #[test]
-fn defaults_need_pruning() {
+fn defaults_require_pruning() {
     let found = errors(|spec| {
         spec["preserveUnknownFields"] = true.into();
         let properties = "/versions/0/schema/openAPIV3Schema/properties/spec/properties";

@@ -181,7 +181,7 @@ fn is_scope(scope: &str) -> bool {
     PLAIN_SCOPES.contains(&scope) || matches!(scope, "PriorityClass" | "VolumeAttributesClass")
 }
 
-/// Returns true if a scope can limit what a limit counts.
+/// Returns true if a scope can be combined with a limit.
 fn combines(scope: &str, limit: &str) -> bool {
     match scope {
         "BestEffort" => limit == "pods",
