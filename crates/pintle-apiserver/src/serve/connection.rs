@@ -150,7 +150,8 @@ impl Listener {
     }
 }
 
-/// HTTP/1.1. hyper's header timeout includes the idle time before a request, so we enforce our own.
+/// Returns the HTTP/1.1 settings. hyper's header timeout includes the idle time before a request,
+/// so we enforce our own.
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None);

@@ -153,7 +153,7 @@ fn range_past_the_namespace_is_empty() {
     }
 }
 
-/// Content of about `bytes` bytes.
+/// Returns content of about `bytes` bytes.
 fn sized(bytes: usize) -> Arc<Content> {
     let serde_json::Value::Object(map) = json!({"metadata": {"name": "x"}, "n": "x".repeat(bytes)})
     else {

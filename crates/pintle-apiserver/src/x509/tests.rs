@@ -114,7 +114,7 @@ fn certificates_are_checked_as_go_parses_them() {
     }
 }
 
-/// A sequence of elements.
+/// Encodes a sequence of elements.
 fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     tagged(0x30, &parts.concat())
 }

@@ -139,7 +139,7 @@ impl<'a> Check<'a> {
     /// new one.
     fn value(&mut self, default: &Value, schema: &Node, at: &Path<'_>) -> Vec<FieldError> {
         let mut errors = validate::validate(default, None, schema, at);
-        // Upstream knows no types of int-or-string values here.
+        // Upstream does not check the type of int-or-string values here.
         let untyped = "must be of type integer,string: ";
         errors
             .retain(|error| error.reason != Reason::TypeInvalid || !error.detail.contains(untyped));

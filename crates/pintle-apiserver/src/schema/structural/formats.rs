@@ -61,7 +61,8 @@ pub(crate) fn is_known_format(type_name: &str, format: &str) -> bool {
     }
 }
 
-/// Format names are compared without dashes: `date-time` is `datetime`.
+/// Removes dashes from a format name, because names are compared without them: `date-time` is
+/// `datetime`.
 fn plain(format: &str) -> String {
     format.replace('-', "")
 }

@@ -35,8 +35,9 @@ pub(crate) use self::{formats::is_known_format, internal::versions as versions_t
 use super::field::{FieldError, Path, Reason};
 use crate::meta::Tree;
 
-/// The size of all patterns of a schema together, compiled, in bytes. Patterns are only compiled
-/// when they are used, and not all stay compiled, but one object can use every one of them.
+/// The maximum size of all compiled patterns of a schema together, in bytes. Patterns are only
+/// compiled when they are used, and not all stay compiled, but one object can use every one of
+/// them.
 const MAX_PATTERNS: usize = 64 * 1024 * 1024;
 
 /// A parsed schema, shared by all objects of its kind and version.
@@ -107,7 +108,7 @@ impl Structural {
             errors.extend(check::structural(map, &at));
         }
         if unreadable.is_none() && errors.len() == before {
-            // They share the budget of one object.
+            // The defaults share the budget of one object.
             errors.extend(defaults::check(&parsed.root, &at, cel::OBJECT_BUDGET));
         }
         let is_structural = unreadable.is_none() && errors.len() == before;
@@ -319,8 +320,8 @@ pub(crate) fn blocks_rules(errors: &[FieldError]) -> bool {
     })
 }
 
-/// With a status subresource, upstream validates `status` with its own schema, so the root must not
-/// use keywords that would be lost.
+/// Checks the keywords at the root. With a status subresource, upstream validates `status` with its
+/// own schema, so the root must not use keywords that would be lost.
 fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Option<FieldError> {
     const LOST: [&str; 17] = [
         "id",

@@ -4,7 +4,7 @@ use rustls::pki_types::{UnixTime, pem::PemObject};
 
 use super::*;
 
-/// The middle of 2030.
+/// Returns a time in the middle of 2030.
 fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_908_000_000))
 }

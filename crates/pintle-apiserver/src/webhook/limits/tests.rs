@@ -6,7 +6,7 @@ use http_body_util::StreamBody;
 
 use super::*;
 
-/// A response whose chunks are counted as they are read.
+/// Returns a response whose chunks are counted as they are read.
 fn counted(sizes: &[usize], read: &Arc<AtomicUsize>) -> impl Body<Data = Bytes, Error = BoxError> {
     let (sizes, read) = (sizes.to_vec(), Arc::clone(read));
     StreamBody::new(stream::iter(sizes).map(move |size| {

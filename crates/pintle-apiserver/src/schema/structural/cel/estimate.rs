@@ -195,7 +195,7 @@ pub(crate) fn check(
     }
 }
 
-/// The error of an expression that does not compile. It shows the rule as Kubernetes does.
+/// Returns the error of an expression that does not compile. It shows the rule as Kubernetes does.
 fn broken(rule: &Rule, field: Path<'_>, why: &str) -> FieldError {
     FieldError::shown(field, &internal::rule(&rule.source), why)
 }

@@ -159,7 +159,7 @@ impl Rule {
         }
     }
 
-    /// The message of a rule that is not satisfied.
+    /// Returns the message of a rule that is not satisfied.
     fn failure(&self) -> String {
         match self.text("message") {
             "" => format!("failed rule: {}", self.name()),
@@ -467,7 +467,7 @@ fn out_of_budget() -> String {
         .to_owned()
 }
 
-/// The error of a rule that is not satisfied, with the reason and path that the rule names.
+/// Returns the error of a rule that is not satisfied, with the reason and path that the rule names.
 fn failed(rule: &Rule, value: &Value, schema: &Node, at: &Path<'_>, detail: String) -> FieldError {
     let field = rule.place(at);
     let scalar = !matches!(schema.type_name.as_str(), "object" | "array");

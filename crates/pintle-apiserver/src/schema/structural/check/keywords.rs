@@ -19,7 +19,7 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a schema below.
+    /// Returns the context of a schema below.
     fn of(self, below: impl FnOnce(&'a Node) -> Option<&'a Node>) -> Self {
         let node = self.node.and_then(below);
         Self { node, ..self }

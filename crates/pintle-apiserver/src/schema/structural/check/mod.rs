@@ -206,8 +206,8 @@ fn type_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only restrict
-/// its names.
+/// Checks that `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only
+/// restrict its names.
 fn metadata_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || flag(schema, "x-kubernetes-embedded-resource");
     let below = at.child("properties");

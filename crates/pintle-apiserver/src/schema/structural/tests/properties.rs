@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::*;
 
-/// Arbitrary JSON, a few levels deep, with names that collide with those of the schemas below.
+/// Generates arbitrary JSON, a few levels deep, with names that collide with those of the schemas
+/// below.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
