@@ -164,7 +164,7 @@ impl Decl {
     }
 }
 
-/// Reads the declarations of nested schemas, each of them once.
+/// A reader of the declarations of nested schemas, which reads each of them once.
 ///
 /// A CRD may have rules at every level of its schema. Each needs the declaration of everything below
 /// it, which is shared with the levels above.

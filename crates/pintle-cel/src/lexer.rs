@@ -32,7 +32,7 @@ impl Token {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// The text as syntax errors quote it.
+    /// Returns the text as syntax errors quote it.
     pub(crate) fn shown(&self) -> String {
         if self.kind == Kind::End {
             "<EOF>".to_owned()

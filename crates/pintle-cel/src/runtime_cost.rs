@@ -176,7 +176,7 @@ pub(crate) fn after(kind: CallKind, result: &Value) -> u64 {
     }
 }
 
-/// The cost of reading a value and everything in it.
+/// Returns the cost of reading a value and everything in it.
 fn traversal(value: &Value, depth: usize) -> u64 {
     if depth == 0 {
         return 1;

@@ -81,7 +81,7 @@ impl Record {
         }
     }
 
-    /// An object type with any field, of any type.
+    /// Returns an object type with any field, of any type.
     pub(crate) fn open(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -104,31 +104,31 @@ impl From<Record> for Type {
 }
 
 impl Type {
-    /// A list of `item`.
+    /// Returns the type of a list of `item`.
     #[must_use]
     pub fn list(item: Self) -> Self {
         Self::List(Arc::new(item))
     }
 
-    /// A map from `key` to `value`.
+    /// Returns the type of a map from `key` to `value`.
     #[must_use]
     pub fn map(key: Self, value: Self) -> Self {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// An optional `value`.
+    /// Returns the type of an optional `value`.
     #[must_use]
     pub fn optional(value: Self) -> Self {
         Self::Optional(Arc::new(value))
     }
 
-    /// The type of the variable `authorizer`.
+    /// Returns the type of the variable `authorizer`.
     #[must_use]
     pub fn authorizer() -> Self {
         Self::Struct("kubernetes.authorization.Authorizer")
     }
 
-    /// The type of the variable `authorizer.requestResource`.
+    /// Returns the type of the variable `authorizer.requestResource`.
     #[must_use]
     pub fn resource_check() -> Self {
         Self::Struct("kubernetes.authorization.ResourceCheck")
@@ -225,7 +225,7 @@ impl Type {
         }
     }
 
-    /// Exact equality, without looking at substitutions.
+    /// Returns true if two types are equal without substitutions.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Bool, Self::Bool)

@@ -128,7 +128,8 @@ impl Coster<'_> {
         }
     }
 
-    /// The extension libraries for lists and sets.
+    /// Returns the cost of a call of the extension libraries for lists and sets, or `None` for
+    /// other calls.
     pub(super) fn list_extension(
         &mut self,
         overload: &str,

@@ -5,7 +5,7 @@ use crate::ast::{Expr, Id, Literal};
 use crate::types::Type;
 
 impl Coster<'_> {
-    /// Kubernetes' own libraries.
+    /// Returns the cost of a call of Kubernetes' own libraries, or `None` for other calls.
     pub(super) fn kubernetes(
         &mut self,
         function: &str,
@@ -186,7 +186,7 @@ impl Coster<'_> {
     }
 }
 
-/// The size of a string after replacing.
+/// Returns the size of a string after replacing.
 fn replaced(size: Range, old: Range, new: Range) -> Range {
     let count = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
     let (longest, kept_max) = if old.min == 0 {

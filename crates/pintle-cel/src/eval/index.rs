@@ -28,7 +28,7 @@ pub(crate) fn index_list(list: &List, index: &Value) -> Result<Option<Value>, Ev
         .transpose()
 }
 
-/// `target[index]`
+/// Evaluates `target[index]`.
 pub(crate) fn index(context: &mut Context, args: &[Value]) -> Evaluated {
     let [target, index] = args else {
         return Err(no_such_overload());
@@ -51,7 +51,7 @@ fn missing(key: &Value) -> EvalError {
     fail(format!("no such key: {}", show(key)))
 }
 
-/// `target[?index]` and `target.?field`
+/// Evaluates `target[?index]` and `target.?field`.
 pub(crate) fn optional_index(_: &mut Context, args: &[Value]) -> Evaluated {
     let [target, index] = args else {
         return Err(no_such_overload());
@@ -77,7 +77,7 @@ pub(crate) fn optional_index(_: &mut Context, args: &[Value]) -> Evaluated {
     Ok(Value::Optional(found.map(Arc::new)))
 }
 
-/// `item in list`, `key in map`
+/// Evaluates `item in list` and `key in map`.
 pub(crate) fn contains(context: &mut Context, args: &[Value]) -> Evaluated {
     match args {
         [item, Value::List(list)] => {

@@ -325,7 +325,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// `&&` and `||`: the value `decisive` on either side outweighs errors on the other.
+    /// Evaluates `&&` and `||`. The value `decisive` on either side outweighs errors on the other.
     fn logic(&mut self, args: &'a [Id], decisive: bool) -> Evaluated {
         let mut failed = None;
         for &arg in args {

@@ -77,7 +77,7 @@ static FUNCTIONS: LazyLock<BTreeMap<&'static str, Vec<Overload>>> = LazyLock::ne
     functions
 });
 
-/// Reads types of the table.
+/// A reader of types in the table.
 struct Reader<'t, 'v> {
     text: &'t [u8],
     at: usize,

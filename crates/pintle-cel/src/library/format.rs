@@ -186,8 +186,8 @@ fn label_value(text: &str) -> Vec<String> {
     too_long(text, 63).into_iter().chain(form).collect()
 }
 
-/// A prefix may end with a dash, because something follows it. As upstream, the character before
-/// the dash is not checked either.
+/// Returns a prefix in the form in which it is checked. It may end with a dash, because something
+/// follows it. As upstream, the character before the dash is not checked either.
 fn prefix(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {

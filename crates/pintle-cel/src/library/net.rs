@@ -134,7 +134,7 @@ pub(super) fn check_ipv6(text: &str) -> Result<(), String> {
     }
 }
 
-/// Why an address is not valid, in Go's words.
+/// Returns why an address is not valid, in Go's words.
 fn reason(text: &str) -> String {
     if text.contains(':') {
         return "unexpected character".into();

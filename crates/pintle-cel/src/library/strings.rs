@@ -52,7 +52,7 @@ pub(crate) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// Unicode whitespace as Go's `strings.TrimSpace` defines it.
+/// Returns true for Unicode whitespace as Go's `strings.TrimSpace` defines it.
 fn is_space(c: char) -> bool {
     c.is_whitespace()
 }
@@ -257,7 +257,7 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// `'%s is %d'.format([a, b])`
+/// Evaluates `'%s is %d'.format([a, b])`.
 fn format(context: &mut Context, args: &[Value]) -> Evaluated {
     let [Value::String(text), Value::List(list)] = args else {
         return Err(no_such_overload());

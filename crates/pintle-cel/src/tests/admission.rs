@@ -60,7 +60,7 @@ fn fields_of_patches_are_checked() {
         refused("Object{?a: 1}"),
         "expected type 'optional_type(int)' but found 'int'"
     );
-    // Only mutations have these types.
+    // Only mutating policies declare these types.
     assert!(Env::new().compile("Object{}").is_err());
     assert!(Env::new().compile("jsonpatch.escapeKey('a')").is_err());
     assert_eq!(
@@ -78,7 +78,7 @@ fn escaping_a_key_costs_its_length() {
     let env = Env::new().patch_types();
     let estimate = |source: &str| env.compile(source).unwrap().cost(None).max;
     assert_eq!(estimate(&source), 10);
-    // Comparing reads the smaller of both.
+    // A comparison reads the smaller operand.
     assert_eq!(estimate(&format!("{source} == 'x'")), 11);
     let both = format!("{source} == {source}");
     assert_eq!(estimate(&both), 30);

@@ -75,7 +75,7 @@ pub(crate) fn equal(a: &Value, b: &Value, work: &mut Work) -> Result<bool, EvalE
     })
 }
 
-/// A form of a scalar that can be a key, to find items without comparing all pairs.
+/// Returns a form of a scalar that can be a key, to find items without comparing all pairs.
 fn scalar_key(value: &Value) -> String {
     match value {
         Value::Timestamp(time) => format!("t{}", time.as_nanosecond()),
@@ -88,7 +88,7 @@ fn scalar_key(value: &Value) -> String {
     }
 }
 
-/// The key of an item in a list of type `map`.
+/// Returns the key of an item in a list of type `map`.
 pub(crate) fn item_key(item: &Value, keys: &[String]) -> String {
     let Value::Map(map) = item else {
         return scalar_key(item);
@@ -107,7 +107,7 @@ pub(crate) fn item_key(item: &Value, keys: &[String]) -> String {
     out
 }
 
-/// The key by which a list of type `set` or `map` finds an item.
+/// Returns the key by which a list of type `set` or `map` finds an item.
 pub(crate) fn list_key(item: &Value, list_type: &ListType) -> String {
     match list_type {
         ListType::Map(keys) => item_key(item, keys),
