@@ -226,7 +226,8 @@ async fn managers_of_unknown_versions_are_dropped() {
     assert_eq!(managers, ["two"]);
 }
 
-/// A CRD whose first version treats a list of ports as atomic and whose second one merges it by key.
+/// Returns a CRD whose first version treats a list of ports as atomic and whose second one merges
+/// it by key.
 fn ports_definition() -> Value {
     let version = |name: &str, ports: &Value| {
         json!({"name": name, "served": true, "storage": name == "v1", "schema": {

@@ -161,7 +161,7 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// Everything outside of the core group that the paths above can reach.
+/// Returns everything outside of the core group that the paths above can reach.
 async fn others(admin: &Http) -> Vec<Value> {
     let mut found = Vec::new();
     for path in [

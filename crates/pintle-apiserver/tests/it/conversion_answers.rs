@@ -20,7 +20,7 @@ const V1: &str = "/apis/example.com/v1/namespaces/default/hosts";
 const V2: &str = "/apis/example.com/v2/namespaces/default/hosts";
 const WHAT: &str = "conversion webhook for example.com/v1, Kind=Host";
 
-/// A CRD with `spec.address` in both versions, of which v1 is stored.
+/// Returns a CRD with `spec.address` in both versions, of which v1 is stored.
 fn definition(reviews: &[&str]) -> Value {
     let version = |name: &str, storage: bool| {
         json!({"name": name, "served": true, "storage": storage,

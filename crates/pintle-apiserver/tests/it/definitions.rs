@@ -40,7 +40,7 @@ fn condition(definition: &Value, kind: &str) -> (String, String) {
     (text("status"), text("reason"))
 }
 
-/// A CRD with the given plural and kind in the group `example.com`.
+/// Returns a CRD with the given plural and kind in the group `example.com`.
 fn definition(plural: &str, kind: &str) -> Value {
     let mut definition = foo_definition();
     definition["metadata"]["name"] = format!("{plural}.example.com").into();
@@ -49,7 +49,7 @@ fn definition(plural: &str, kind: &str) -> Value {
     definition
 }
 
-/// The Foo CRD with a second version; `storage` names the stored one.
+/// Returns the Foo CRD with a second version; `storage` names the stored one.
 fn two_versions(storage: &str) -> Value {
     let mut definition = foo_definition();
     let mut second = definition["spec"]["versions"][0].clone();
@@ -270,7 +270,7 @@ async fn definition_keeps_its_accepted_names_while_it_waits() {
     assert_eq!(short_names().await, json!(["fo"]));
 }
 
-/// Creates a rival CRD just before the names of the first one are stored.
+/// A hook that creates a rival CRD just before the names of the first one are stored.
 #[derive(Clone, Default)]
 struct Rival {
     server: Arc<Mutex<Option<ApiServer>>>,
@@ -309,8 +309,8 @@ async fn concurrent_definitions_never_share_a_name() {
     assert_eq!(condition(&second, "NamesAccepted").0, "True");
 }
 
-/// Races with the commit of accepted names: another CRD requests the short name, then the first one
-/// drops it.
+/// A hook that races with the commit of accepted names: another CRD requests the short name, then
+/// the first one drops it.
 #[derive(Clone, Default)]
 struct Withdrawal {
     server: Arc<Mutex<Option<ApiServer>>>,

@@ -40,7 +40,8 @@ impl Write {
         http.raw(self.method, &path, self.media, body).await
     }
 
-    /// Whether the write concerns the configuration of admission, which no webhook may block.
+    /// Returns true if the write concerns the configuration of admission, which no webhook may
+    /// block.
     fn configures_admission(&self) -> bool {
         self.path.starts_with("/apis/admissionregistration.k8s.io/")
     }
@@ -295,7 +296,7 @@ async fn revision(http: &Http) -> String {
     version.as_str().unwrap().to_owned()
 }
 
-/// A server with objects, the writes to try, and whether each would succeed.
+/// Returns a server with objects, the writes to try, and whether each would succeed.
 async fn prepared() -> (ApiServer, Http, Vec<(Write, bool)>) {
     let server = server();
     let http = http(&server);

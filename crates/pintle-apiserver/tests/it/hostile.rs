@@ -4,7 +4,7 @@
 use crate::support::*;
 use serde_json::{Map, Value, json};
 
-/// A CRD with the property `spec.a`.
+/// Returns a CRD with the property `spec.a`.
 fn with(property: Value) -> Value {
     let mut definition = foo_definition();
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
@@ -12,7 +12,7 @@ fn with(property: Value) -> Value {
     definition
 }
 
-/// A Foo with the value `spec.a`.
+/// Returns a Foo with the value `spec.a`.
 fn valued(value: Value) -> Value {
     let mut object = foo("a");
     object["spec"]["a"] = value;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// A CRD whose instances may hold anything.
+/// Returns a CRD whose instances may hold anything.
 fn open_definition() -> Value {
     let mut definition = foo_definition();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
@@ -133,7 +133,7 @@ async fn too_deep_patch_gets_a_reason() {
     assert_eq!(status["message"], why);
 }
 
-/// A CRD with one CEL rule on `spec`.
+/// Returns a CRD with one CEL rule on `spec`.
 fn with_rule(rule: &str) -> Value {
     let mut definition = foo_definition();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
@@ -334,7 +334,7 @@ async fn pretty_response_is_sent_in_small_frames() {
     }
 }
 
-/// An object with about this many encoded bytes.
+/// Returns an object with about this many encoded bytes.
 fn sized(name: &str, bytes: usize) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},
         "spec": {"text": "x".repeat(bytes)}})

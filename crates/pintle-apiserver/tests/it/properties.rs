@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// JSON that resembles an object.
+/// Generates JSON that resembles an object.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

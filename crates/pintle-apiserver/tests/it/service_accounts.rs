@@ -221,7 +221,7 @@ async fn kubelet_token_gets_an_extended_lifetime() {
     assert_eq!(claims["exp"], start + 365 * 24 * 3600);
 }
 
-/// A server with a clock in seconds since the start of 2026.
+/// Returns a server with a clock in seconds since the start of 2026.
 fn clocked() -> (ApiServer, Arc<AtomicI64>) {
     let seconds = Arc::new(AtomicI64::new(0));
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -295,7 +295,7 @@ async fn review_checks_expiry_account_and_audience() {
     assert_eq!(http.post(REVIEWS, &empty).await.0, 400);
 }
 
-/// A client of a listener, with a bearer token.
+/// Returns a client of a listener, with a bearer token.
 async fn bearer(bound: &Bound, token: Option<&str>) -> Client {
     let mut config = config_of(&bound.kubeconfig()).await;
     if let Some(token) = token {

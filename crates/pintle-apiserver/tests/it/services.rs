@@ -268,7 +268,7 @@ async fn local_traffic_policy_allocates_a_health_port() {
     assert_eq!(changed["spec"]["healthCheckNodePort"], Value::Null);
 }
 
-/// Creates a Service while another one is about to be committed.
+/// A hook that creates a Service while another one is about to be committed.
 #[derive(Clone, Default)]
 struct Between(Arc<Mutex<Option<(ApiServer, Value)>>>, Arc<Mutex<Vec<u16>>>);
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const OBJECT: &str = "/apis/example.com/v1/namespaces/default/foos/a";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
-/// A CRD whose objects have these fields.
+/// Returns a CRD whose objects have these fields.
 fn definition(properties: &Value) -> Value {
     let mut definition = foo_definition();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] =
@@ -19,7 +19,7 @@ fn definition(properties: &Value) -> Value {
     definition
 }
 
-/// An object with these fields.
+/// Returns an object with these fields.
 fn object(fields: &Value) -> Value {
     let mut object =
         json!({ "apiVersion": "example.com/v1", "kind": "Foo", "metadata": { "name": "a" } });

@@ -125,7 +125,7 @@ fn data(name: &str, key: &str, value: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {key: value}})
 }
 
-/// A CRD of Tests with these versions and properties of `data`, stored as the first one.
+/// Returns a CRD of Tests with these versions and properties of `data`, stored as the first one.
 fn definition(versions: &[&str], properties: &Value) -> Value {
     let mut data = json!({"type": "object", "properties": properties});
     if properties.is_null() {

@@ -24,7 +24,7 @@ async fn warned(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Ve
     (response.status().as_u16(), warnings.collect())
 }
 
-/// A CRD without conversion whose second version has an additional field.
+/// Returns a CRD without conversion whose second version has an additional field.
 fn two_versions() -> Value {
     let version = |name: &str, storage: bool, fields: Value| {
         json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema":

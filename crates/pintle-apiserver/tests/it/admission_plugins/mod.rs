@@ -192,7 +192,7 @@ async fn pod_gets_the_overhead_and_node_selector_of_its_runtime() {
     );
 }
 
-/// A request in PEM whose subject has this organization.
+/// Returns a request in PEM whose subject has this organization.
 fn request(organization: &str) -> String {
     STANDARD.encode(signing_request("jane", organization))
 }

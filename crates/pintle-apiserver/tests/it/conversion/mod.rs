@@ -21,7 +21,8 @@ use crate::support::{
 const V1: &str = "/apis/example.com/v1/namespaces/default/hosts";
 const V2: &str = "/apis/example.com/v2/namespaces/default/hosts";
 
-/// A CRD with `spec.address` (`host:port`) in v1 and `spec.host` and `spec.port` in v2. v1 is stored.
+/// Returns a CRD with `spec.address` (`host:port`) in v1 and `spec.host` and `spec.port` in v2. v1
+/// is stored.
 fn definition(client: &Value) -> Value {
     let version = |name: &str, storage: bool, spec: Value| {
         json!({"name": name, "served": true, "storage": storage,

@@ -25,7 +25,7 @@ pub(crate) fn config_maps() -> Value {
         "apiVersions": ["v1"], "resources": ["configmaps"]}]})
 }
 
-/// A policy for config maps with these fields of its spec.
+/// Returns a policy for config maps with these fields of its spec.
 pub(crate) fn policy(name: &str, spec: Value) -> Value {
     let mut policy = json!({"metadata": {"name": name}});
     policy["spec"] = spec;

@@ -27,7 +27,7 @@ pub fn labelled(name: &str, key: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {key: value}}})
 }
 
-/// A CRD of namespaced Foos with a status subresource.
+/// Returns a CRD of namespaced Foos with a status subresource.
 pub fn foo_definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -60,14 +60,14 @@ pub fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
 }
 
-/// A Pod whose container has these requests and limits.
+/// Returns a Pod whose container has these requests and limits.
 pub fn pod_with(name: &str, resources: &Value) -> Value {
     let mut pod = pod(name);
     pod["spec"]["containers"][0]["resources"] = resources.clone();
     pod
 }
 
-/// A Deployment that selects the label `app`, which is its name.
+/// Returns a Deployment that selects the label `app`, which is its name.
 pub fn deployment(name: &str) -> Value {
     let mut template = pod(name);
     template["metadata"] = json!({"labels": {"app": name}});
@@ -91,14 +91,14 @@ pub fn role(name: &str, rules: &Value) -> Value {
     json!({"metadata": {"name": name}, "rules": rules})
 }
 
-/// A binding of a role (`Role/name` or `ClusterRole/name`) to subjects.
+/// Returns a binding of a role (`Role/name` or `ClusterRole/name`) to subjects.
 pub fn binding(name: &str, role: &str, subjects: &[Value]) -> Value {
     let (kind, role) = role.split_once('/').unwrap();
     json!({"metadata": {"name": name}, "subjects": subjects,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
 }
 
-/// A user or group as the subject of a binding.
+/// Returns a user or group as the subject of a binding.
 pub fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }

@@ -58,7 +58,7 @@ enum Health {
 }
 use Health::{Failed, Pending, Ready, Succeeded, Terminating};
 
-/// A Pod bound to `node`, named after it and its revision.
+/// Returns a Pod bound to `node`, named after it and its revision.
 fn pod(node: &str, revision: &str, health: Health) -> Arc<Pod> {
     named(&format!("{node}-{revision}"), node, revision, health)
 }
