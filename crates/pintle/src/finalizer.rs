@@ -164,7 +164,7 @@ pub enum FinalizerError {
     /// The object changed since it was read. The next reconcile sees the newer one.
     #[error("cannot write the finalizer of {0}: the object has changed since it was read")]
     Changed(ObjectKey),
-    /// The server refused the request or did not answer. Try again.
+    /// The server refused the request or did not respond. Try again.
     #[error("failed to write the finalizer of {key}: {source}")]
     Write {
         /// The object.
@@ -179,7 +179,7 @@ impl Finalizer {
     ///
     /// # Errors
     ///
-    /// [`FinalizerError::Name`] unless the name looks like `example.org/bucket`.
+    /// Fails with [`FinalizerError::Name`] unless the name looks like `example.org/bucket`.
     pub fn new(name: impl Into<String>) -> Result<Self, FinalizerError> {
         let name = name.into();
         let is_valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
@@ -208,8 +208,8 @@ impl Finalizer {
     ///
     /// # Errors
     ///
-    /// [`Changed`](FinalizerError::Changed) if `object` is not current, or the server's error.
-    /// Nothing was stored in that case.
+    /// Fails with [`Changed`](FinalizerError::Changed) if `object` is not current, or with the
+    /// server's error. Nothing was stored in that case.
     ///
     /// # Cancel safety
     ///
@@ -252,7 +252,8 @@ impl<S: Send + Sync> Context<S> {
     ///
     /// # Errors
     ///
-    /// [`FinalizerError::Name`] for an invalid name; otherwise as [`Finalizer::guard`].
+    /// Fails with [`FinalizerError::Name`] if the name is invalid; otherwise the same as
+    /// [`Finalizer::guard`].
     ///
     /// # Cancel safety
     ///
@@ -301,7 +302,8 @@ impl<K: Resource> CleanUp<'_, K> {
     ///
     /// # Errors
     ///
-    /// [`Changed`](FinalizerError::Changed) if the object is not current, or the server's refusal.
+    /// Fails with [`Changed`](FinalizerError::Changed) if the object is not current, or with the
+    /// server's error.
     ///
     /// # Cancel safety
     ///

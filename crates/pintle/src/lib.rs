@@ -31,7 +31,7 @@
 //!   enable `openssl-tls` of the `kube` crate in your program.
 //! - `webhook`: the module `webhook`, a TLS server for admission and conversion webhooks.
 //!
-//! Events and leader election need no feature: they bring no dependency of their own.
+//! Events and leader election need no feature, because they add no dependencies.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

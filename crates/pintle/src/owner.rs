@@ -104,15 +104,15 @@ pub enum OwnerError {
 
 /// Makes `owner` the controller of `child`. Returns whether that changed anything.
 ///
-/// Only changes `child` in memory; its other owners stay. Once it is written, the garbage collector
-/// deletes the child after its controller, or before it under foreground deletion
+/// Only changes `child` in memory; its other owners are retained. Once it is written, the garbage
+/// collector deletes the child after its controller, or before it under foreground deletion
 /// (`blockOwnerDeletion`). In a reconcile,
 /// [`Context::apply_owned`](crate::controller::Context::apply_owned) does this and the write.
 ///
 /// # Errors
 ///
-/// The owner is not stored, the child is out of its scope, or the child has another controller.
-/// `child` is unchanged in that case.
+/// Fails if the owner is not stored, the child is out of its scope, or the child has another
+/// controller. `child` is unchanged in that case.
 ///
 /// # Examples
 ///
@@ -150,7 +150,7 @@ where
 ///
 /// # Errors
 ///
-/// As [`set_controller`].
+/// Same as [`set_controller`].
 ///
 /// # Examples
 ///
@@ -258,7 +258,7 @@ pub fn is_controlled_by(child: &impl Resource, owner: &impl Resource) -> bool {
 ///
 /// # Errors
 ///
-/// [`OwnerError::NotStored`] if the owner has no name or UID.
+/// Fails with [`OwnerError::NotStored`] if the owner has no name or UID.
 pub fn controller_reference<O>(owner: &O) -> Result<OwnerReference, OwnerError>
 where
     O: Resource,

@@ -162,7 +162,7 @@ impl Probes {
     }
 
     /// Adds a custom check to `/healthz` and `/livez`. If it keeps failing, the kubelet restarts
-    /// the container. Otherwise as [`ready_check`](Self::ready_check).
+    /// the container. Otherwise the same as [`ready_check`](Self::ready_check).
     pub fn alive_check<F>(self, name: impl Into<String>, check: F) -> Self
     where
         F: Fn() -> Result<(), String> + Send + Sync + 'static,

@@ -22,7 +22,7 @@ impl Quota {
         Self { period, fill_time }
     }
 
-    /// Returns whether an empty bucket fills up within the life of a program.
+    /// Returns whether an empty bucket fills up within the lifetime of a program.
     #[cfg(any(feature = "limits", test))]
     pub(crate) fn refills(&self) -> bool {
         self.fill_time <= Duration::from_hours(24 * 365 * 30)
@@ -50,8 +50,8 @@ impl Bucket {
         }
     }
 
-    /// Takes a token, in advance if there is none, and returns how long to wait until it is there.
-    /// Once `longest` is reserved, further reservations share the last slot.
+    /// Takes a token, in advance if there is none, and returns how long to wait until it is
+    /// available. Once `longest` is reserved, further reservations share the last slot.
     pub(crate) fn reserve(&mut self, quota: Quota, now: Instant, longest: Duration) -> Duration {
         let missing = self.missing(now).saturating_add(quota.period);
         let missing = missing.min(quota.fill_time.saturating_add(longest));

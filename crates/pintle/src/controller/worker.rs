@@ -1,8 +1,9 @@
 //! The workers: dequeue a key, reconcile it, decide what happens to it.
 //!
 //! Workers never hold a key that waits for the caches to show its own writes: such a key is parked
-//! on a separate task, so that a slow watch cannot occupy all workers. User code that panics (a
-//! reconcile, a rate limiter, the `Display` of an error) costs a retry of its key, never a worker.
+//! on a separate task, so that a slow watch cannot occupy all workers. If user code panics (a
+//! reconcile, a rate limiter, the `Display` of an error), its key is retried and the worker
+//! continues.
 
 use std::{
     any::Any,
@@ -105,7 +106,7 @@ impl Workers {
             "controller started"
         );
         let reason = tokio::select! {
-            biased; // If both happened, report the shutdown, which the caller asked for.
+            biased; // If both happened, report the shutdown, which the caller requested.
             () = shutdown.cancelled() => StopReason::Shutdown,
             () = all_ended(&mut tasks) => StopReason::QueueShutDown,
             never = self.forget_seen_writes() => match never {},

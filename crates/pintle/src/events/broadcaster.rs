@@ -95,7 +95,7 @@ pub(super) struct Shared {
 struct State {
     open: bool,
     /// The time in the last name. Names differ only by time, and the clock may not advance between
-    /// two.
+    /// two events.
     last_nanos: i128,
     started: u64,
     outlets: Vec<Outlet>,
@@ -193,8 +193,8 @@ impl EventBroadcaster {
         EventRecorder::new(Arc::clone(&self.shared), component.into())
     }
 
-    /// Starts writing `core/v1` events to `sink`: similar ones combined, repeats as counts, chatty
-    /// objects throttled.
+    /// Starts writing `core/v1` events to `sink`: similar events are combined, repeats become
+    /// counts, and chatty objects are throttled.
     ///
     /// # Panics
     ///

@@ -21,7 +21,7 @@ use crate::clock::Rng;
 const MAX_TRIES: u32 = 12;
 /// The delay between two tries.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// How long one try may take, so that a server that never answers cannot block a sink.
+/// How long one try may take, so that a server that never responds cannot block a sink.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The two stages of shutdown, in order.
@@ -36,9 +36,9 @@ pub(super) struct Shutdown {
 /// How retry delays are spread, so that many clients do not retry at the same instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Jitter {
-    /// The first delay is a random part of the full one.
+    /// The first delay is a random fraction of the full one.
     FirstDelay,
-    /// Every delay is up to a quarter longer.
+    /// Every delay is extended by up to a quarter.
     EveryDelay,
 }
 
@@ -74,7 +74,7 @@ impl Inbox {
     /// aborts. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Arc<Occurrence>> {
         tokio::select! {
-            // Shutdown first: a full queue must not delay it.
+            // Check for shutdown first: a full queue must not delay it.
             biased;
             () = self.retry.shutdown.abort.cancelled() => None,
             next = self.queue.recv() => next,
@@ -92,8 +92,8 @@ impl Inbox {
 }
 
 impl Retry {
-    /// Runs `attempt` until it succeeds, fails permanently, or the tries are used up. Returns
-    /// `None` if shutdown aborted it first.
+    /// Runs `attempt` until it succeeds, fails permanently, or runs out of tries. Returns `None` if
+    /// shutdown aborted it first.
     pub(super) async fn run<T, F>(
         &self,
         jitter: Jitter,
@@ -106,7 +106,7 @@ impl Retry {
         loop {
             let last_try = self.shutdown.flush.is_cancelled();
             let answer = tokio::select! {
-                // Shutdown first: the caller's deadline outranks any write.
+                // Check for shutdown first: the caller's deadline outranks any write.
                 biased;
                 () = self.shutdown.abort.cancelled() => return None,
                 answer = contained(attempt()) => answer,
@@ -120,7 +120,7 @@ impl Retry {
             }
             self.counters.retried.inc();
             tokio::select! {
-                // Shutdown first: it turns the delay into one last try.
+                // Check for shutdown first: it turns the delay into one last try.
                 biased;
                 () = self.shutdown.flush.cancelled() => {}
                 () = sleep(jitter.delay(tries, &self.rng)) => {}

@@ -200,7 +200,7 @@ impl<K> Handler<K> {
         self.progress.subscribe()
     }
 
-    /// Counts and logs a panic of user code; `code` says which.
+    /// Counts and logs a panic of user code, described by `code`.
     fn panicked(&self, code: &'static str, panic: &(dyn std::any::Any + Send)) {
         self.state.lock().panics += 1;
         self.metrics.panicked();

@@ -135,7 +135,8 @@ impl InformerFactory {
     }
 }
 
-/// Waits until `without_watch` returns no informer, but no longer than `limit`. Returns the last.
+/// Waits until `without_watch` returns no informer, but no longer than `limit`. Returns its last
+/// result.
 pub(crate) async fn wait_for_watches(
     limit: Duration,
     without_watch: impl Fn() -> Vec<String>,

@@ -70,7 +70,7 @@ enum Where {
     Live(Namespaces),
 }
 
-/// The namespaces in which the objects of an input can be.
+/// The namespaces that can contain the objects of an input.
 pub(crate) enum Reach {
     /// Those of the factory.
     Factory,
@@ -136,7 +136,7 @@ impl<K: Kind> WatchInput<K> {
     /// Watches these namespaces in one cache, with one watch each. An empty list watches nothing;
     /// empty names are ignored.
     ///
-    /// A kind known only at run time must be namespaced: the server answers 404 otherwise.
+    /// A kind known only at run time must be namespaced: the server returns 404 otherwise.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
         let mut names: BTreeSet<String> = namespaces.into_iter().map(Into::into).collect();
         names.remove("");
@@ -246,7 +246,7 @@ impl<K: Kind> WatchInput<K> {
             && !self.keep_managed_fields
     }
 
-    /// Returns in which namespaces the objects can be.
+    /// Returns the namespaces that can contain the objects.
     pub(crate) fn reach(&self) -> Reach {
         match &self.namespaces {
             Where::Factory => Reach::Factory,

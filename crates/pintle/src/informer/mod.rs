@@ -41,8 +41,8 @@
 //! A handler that cannot keep up exerts no back-pressure: its events queue in its own buffer, which
 //! grows until the handler catches up, as in client-go. The cache and the other handlers are not
 //! affected. [`Registration::pending`] and the metric `informer_handler_waiting_events` show the
-//! backlog, and a call that takes longer than 100 ms while more than 1,024 events wait is logged.
-//! A handler that only adds keys to a queue never gets there.
+//! backlog, and a call that takes longer than 100 ms while more than 1,024 events wait is logged. A
+//! handler that only adds keys to a queue never falls that far behind.
 //!
 //! Coalescing bounds the buffer by merging the waiting events of each object, at the price that an
 //! object which is created and deleted in the meantime is never reported. That is right for a

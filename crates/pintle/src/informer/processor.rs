@@ -80,7 +80,7 @@ pub(super) struct Distribution<K> {
     pub(super) check_period: Option<Duration>,
 }
 
-/// An informer runs once.
+/// The phase of an informer, which runs only once.
 pub(super) enum Phase {
     New,
     Running(runtime::Handle),
@@ -145,7 +145,7 @@ impl<K: Kind> Processor<K> {
         let mut synced = self.feed.synced();
         tokio::select! {
             biased;
-            // First, so that an informer that synced and then stopped counts as synced.
+            // Check this first, so that an informer that synced and then stopped counts as synced.
             seen = synced.wait_for(|synced| *synced) => seen.is_ok(),
             () = self.stopped.cancelled() => false,
         }

@@ -172,7 +172,7 @@ pub(crate) struct Identity {
     /// The selectors, and the namespace if there is only one.
     pub(super) scope: Scope,
     pub(super) several: Option<NamespaceSet>,
-    /// The type objects are decoded to: `Pod`, its metadata, a struct of the user's.
+    /// The type that objects are decoded to: `Pod`, its metadata, or a user's struct.
     pub(super) form: TypeId,
     pub(super) transform: Option<String>,
     pub(super) eager: bool,

@@ -117,7 +117,8 @@ impl<K: Kind> Processor<K> {
 
 /// Returns the effective resync period of a handler that requests `wanted`.
 ///
-/// Before the start, a shorter period shortens the informer's; later it is raised to it.
+/// Before the start, a shorter period shortens the informer's; later, it is raised to the
+/// informer's.
 pub(super) fn resync_period(
     wanted: Option<Duration>,
     check_period: &mut Option<Duration>,

@@ -1,4 +1,4 @@
-//! The handle of an informer, and its one run.
+//! The handle of an informer, and its single run.
 
 use std::{
     fmt,

@@ -40,7 +40,7 @@ pub(super) fn shortened(error: &str) -> Option<String> {
 #[derive(Clone)]
 pub(super) struct Stored {
     pub(super) at: Instant,
-    /// When it happened first.
+    /// When it first happened.
     pub(super) since: Instant,
     pub(super) times: u64,
     pub(super) what: Happened,

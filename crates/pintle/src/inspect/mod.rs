@@ -156,7 +156,8 @@ impl Inspector {
         }
     }
 
-    /// Shows the informers of a factory and the objects in their caches. A controller adds its own.
+    /// Shows the informers of a factory and the objects in their caches. A controller adds its own
+    /// factory.
     pub fn caches(&self, informers: &InformerFactory) {
         let mut factories = self.program.factories.lock();
         if !factories.iter().any(|known| known.is(informers)) {

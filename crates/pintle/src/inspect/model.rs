@@ -260,7 +260,7 @@ pub struct Entry {
     /// How many times it happened in a row. The other fields are of the last time.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u64,
-    /// When it happened first, if several times.
+    /// When it first happened, if more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<f64>,
     /// What happened.
@@ -298,7 +298,7 @@ pub enum What {
         /// The changed fields by path, if both states are still in memory.
         #[serde(default)]
         fields: Vec<String>,
-        /// What is known without them: `generation 3 to 4`.
+        /// A summary if the states are no longer in memory: `generation 3 to 4`.
         #[serde(default)]
         summary: String,
     },
@@ -403,7 +403,7 @@ pub struct Event {
     pub message: String,
     /// How many times it happened.
     pub count: i64,
-    /// When it happened last, in RFC 3339.
+    /// When it last happened, in RFC 3339.
     pub last: String,
 }
 

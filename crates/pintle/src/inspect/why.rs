@@ -12,7 +12,7 @@ use super::model::{Controller, Entry, Informer, KeyLife, KeyState, Node, Verdict
 /// After how many seconds a reconcile counts as stuck.
 const LONG_RECONCILE: f64 = 10.0;
 
-/// Answers why a key is not running or its object not ready.
+/// Explains why a key is not running or its object is not ready.
 ///
 /// A pure function of a key's [life](KeyLife), its controller and the informers, so that it works
 /// for a [trace](super::Trace) as well as for a running program.

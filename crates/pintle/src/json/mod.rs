@@ -8,8 +8,8 @@
 //!   object.
 //! - [`ValueEnd`] finds the end of a value that arrives in chunks.
 //!
-//! Both pair quotes and brackets and validate nothing else. Bytes that are not JSON give an error
-//! or a wrong end, never a panic; decoding the same bytes later reports the error.
+//! Both pair quotes and brackets and validate nothing else. Bytes that are not JSON produce an
+//! error or a wrong end, never a panic; decoding the same bytes later reports the error.
 
 mod nesting;
 mod scanner;
@@ -35,8 +35,8 @@ pub(crate) fn begins_value(byte: u8) -> bool {
     )
 }
 
-/// How many words of eight bytes are compared before a string is long enough to pay for setting up
-/// a vectorised search.
+/// How many eight-byte words to compare before setting up a vectorised search, which pays off only
+/// for long strings.
 const SHORT_STRING: usize = 4;
 
 /// Returns the position of the next quote or backslash from `at` on.

@@ -1,9 +1,9 @@
 //! The end of an object or array, found without branching on every byte.
 //!
-//! Strings have any length, so a branch for each byte, or each string, is one the processor cannot
-//! predict. Blocks of 64 bytes are therefore compared as vectors, which gives bit masks of the
-//! quotes and the brackets. Which bytes lie inside strings follows from the quotes alone, and only
-//! the brackets outside strings are counted one by one.
+//! Strings have any length, so the processor cannot predict a branch per byte or per string. Blocks
+//! of 64 bytes are therefore compared as vectors, which gives bit masks of the quotes and the
+//! brackets. Which bytes lie inside strings follows from the quotes alone, and only the brackets
+//! outside strings are counted one by one.
 
 /// The bracket depth and string state of a scan, carried from one piece of a text to the next.
 #[derive(Debug, Default)]

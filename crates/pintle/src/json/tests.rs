@@ -70,7 +70,7 @@ fn container_end_does_not_depend_on_block_boundaries() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    // Text written by serde_json ends where it ends, whatever follows and wherever it is split.
+    // The end of text written by serde_json is found, whatever follows and wherever it is split.
     #[test]
     fn end_of_any_json_is_found(items in collection::vec(any_json(), 0..6), pretty: bool) {
         let write = if pretty { serde_json::to_string_pretty } else { serde_json::to_string };

@@ -174,7 +174,7 @@ impl Term {
     /// Cancel safe: the Lease is released in the background.
     pub async fn resign(self) {
         drop(self.resign);
-        // The task runs no code of the caller's, so it cannot panic.
+        // The task runs no user code, so it cannot panic.
         let _ = self.renewal.await;
     }
 

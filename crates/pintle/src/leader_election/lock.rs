@@ -223,7 +223,7 @@ impl Lock {
         spec.map_or(0, lease::transitions)
     }
 
-    /// Waits until the Lease, held until `until` as far as is known, may be free.
+    /// Waits until the Lease, which is believed to be held until `until`, may be free.
     ///
     /// Follows the Lease by a watch, so that a release is seen immediately. A watch that lags or fails
     /// can only delay this replica: every attempt begins with a read.

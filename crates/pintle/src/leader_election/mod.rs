@@ -43,7 +43,7 @@
 //! - a term is resigned while a write is in flight: the Lease is free immediately, so there is no time
 //!   left for the write to arrive. Finish the work first, then [resign](Term::resign);
 //! - the process is paused after the check and before the request leaves it, for longer than that
-//!   difference. That concerns the requests that have just passed the gate, and no later ones;
+//!   difference. This affects only requests that have just passed the gate;
 //! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease
 //!   duration to renew deadline, or a machine's monotonic clock stops while it is suspended;
 //! - something other than its holder writes or deletes the Lease. A candidate that has seen a Lease
@@ -214,9 +214,9 @@ impl LeaderElection {
         self
     }
 
-    /// Sets how long the leader keeps leading after its last successful renewal.
+    /// Sets how long the leader continues to lead after its last successful renewal.
     ///
-    /// The difference to the lease duration is the time in which no replica writes. It has to cover
+    /// The lease duration minus this is the time in which no replica writes. It has to cover
     /// requests that are in flight when a term ends.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.renew_deadline = deadline;

@@ -1,4 +1,4 @@
-//! Runs components: starts them again after a failure, and once per term of leadership.
+//! Runs components: restarts them after a failure, and starts them once per term of leadership.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -36,7 +36,7 @@ use crate::{
 
 /// How long a component of a new leader waits for watches that an outage has interrupted.
 const WATCHES_WITHIN: Duration = Duration::from_secs(30);
-/// The first and the longest delay before a failed component is started again.
+/// The first and the longest delay before a failed component is restarted.
 const RESTART_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A component that ran for this long before it failed is restarted with the first delay again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(120);

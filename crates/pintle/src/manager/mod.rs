@@ -54,7 +54,7 @@
 //! [opts out](Component::on_every_replica).
 //!
 //! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indexes
-//! and queues are filled when it is elected: a hand-over lists nothing. A replica that loses its
+//! and queues are filled when it is elected: a hand-over needs no lists. A replica that loses its
 //! Lease stops its workers and competes again in the same process. In the next term each controller
 //! waits until its watches are open again, up to half a minute, because its caches may be stale
 //! after an outage; a task waits for all watches. The term continues with the same caches and
@@ -70,10 +70,10 @@
 //!
 //! # Health
 //!
-//! `/readyz` is 200 once everything has started, for as long as caches follow the API server, on
-//! standbys as well: a rolling update must not wait for a standby to lead. `/livez` fails when an
-//! informer has died or the leader has not renewed its Lease for so long that its elector must be
-//! stuck. Both take [checks of your own](Builder::ready_check).
+//! `/readyz` returns 200 once everything has started and for as long as the caches follow the API
+//! server, on standbys as well: a rolling update must not wait for a standby to lead. `/livez`
+//! fails when an informer has died or the leader has not renewed its Lease for so long that its
+//! elector must be stuck. Both accept [checks of your own](Builder::ready_check).
 
 mod builder;
 mod component;
@@ -115,7 +115,7 @@ use crate::{
 #[must_use = "a manager does nothing until it is run"]
 pub struct Manager {
     common: Common,
-    /// The election of components that name no other.
+    /// The election of components that do not name another.
     elector: Option<Result<Elector, ManagerError>>,
     election: ElectionPlan,
     components: Vec<Component>,
@@ -192,11 +192,11 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub async fn run_until(self, shutdown: &CancellationToken) -> Result<Stopped, ManagerError> {
         run::run(self, shutdown).await
     }

@@ -11,7 +11,7 @@ impl Manager {
     /// Unless [`leader_election_with`](super::Builder::leader_election_with) sets one, that is the
     /// client's default, which may differ between a laptop and the cluster.
     ///
-    /// Nothing is sent, so a program can print its manifests with a client of any address:
+    /// Nothing is sent, so a program can print its manifests with a client for any address:
     ///
     /// ```
     /// # use pintle::manager::Manager;

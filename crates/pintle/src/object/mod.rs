@@ -208,8 +208,8 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// Returns the typed view. It is decoded now, unless it was read recently: an informer keeps the
-    /// views read most recently, up to [a number of bytes](Reader::recent_views).
+    /// Returns the typed view, decoding it unless it was read recently: an informer keeps the views
+    /// read most recently, up to [a number of bytes](Reader::recent_views).
     ///
     /// # Errors
     ///

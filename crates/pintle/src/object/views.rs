@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 /// The bytes of views that an informer keeps by default.
 pub(super) const DEFAULT_LIMIT: usize = 1 << 20;
 
-/// The bytes that decoding makes of a byte of JSON, in addition to the size of the type: strings
+/// How many bytes a byte of JSON takes when decoded, in addition to the size of the type: strings
 /// and maps are allocated one by one. A rounded average of Pods.
 const BYTES_PER_JSON_BYTE: usize = 5;
 

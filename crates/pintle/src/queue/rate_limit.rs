@@ -319,7 +319,7 @@ pub struct MaxOf<T> {
 }
 
 impl<T> MaxOf<T> {
-    /// Combines limiters. Without any there is no delay.
+    /// Combines limiters. An empty list means no delay.
     pub fn new(limiters: impl IntoIterator<Item = Box<dyn RateLimiter<T>>>) -> Self {
         Self {
             limiters: limiters.into_iter().collect(),

@@ -24,7 +24,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Names the account, and the roles after it.
+    /// Names the account; the roles are named after it.
     ///
     /// Roles and bindings outside of the account's namespace are called `name:namespace`, so that
     /// two installations of one program do not overwrite each other's, even if their permissions
@@ -147,7 +147,7 @@ impl Manifests {
     ///
     /// # Errors
     ///
-    /// An object cannot be serialized.
+    /// Fails if an object cannot be serialized.
     pub fn objects(&self) -> serde_json::Result<Vec<Value>> {
         let mut objects = vec![object(&self.service_account)?];
         if let Some(role) = &self.cluster_role {

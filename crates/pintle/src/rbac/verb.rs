@@ -10,7 +10,7 @@ pub enum Verb {
     Get,
     /// Reads all objects.
     List,
-    /// Follows objects.
+    /// Watches objects.
     Watch,
     /// Creates an object.
     Create,

@@ -12,7 +12,7 @@ use crate::object::{Object, ObjectKey};
 pub(super) struct Collection<K> {
     objects: Vec<Option<Object<K>>>,
     positions: HashMap<ObjectKey, usize>,
-    /// Objects that exist but of which no state could be read.
+    /// Objects that exist but could not be read.
     unread: BTreeMap<ObjectKey, Unread>,
 }
 

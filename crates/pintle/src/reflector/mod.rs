@@ -9,18 +9,18 @@
 //!
 //! # Listing
 //! Where the server supports it, the reflector requests a streaming list: a watch that starts with
-//! all objects and marks their end. Otherwise it lists in pages. A server that rejects a streaming
-//! list, or never marks its end, is not asked for one again for an hour. The first list is
-//! consistent. Later lists request the last `resourceVersion` seen or newer, which servers answer
-//! from memory, and fall back to a consistent list if the server cannot serve that.
+//! all objects and marks their end. Otherwise it lists in pages. If the server rejects a streaming
+//! list, or never marks its end, the reflector does not request another for an hour. The first list
+//! is consistent. Later lists request the last `resourceVersion` seen or newer, which servers
+//! answer from memory, and fall back to a consistent list if the server cannot serve that.
 //!
 //! # Guarantees
 //! - Consumers see changes in the server's order, and `resourceVersion`s never go back.
 //! - An object that cannot be read is reported and skipped; everything else continues. An informer's
 //!   cache retains the last state that could be read. If a *deletion* cannot be read, the reflector
 //!   lists again, so that no deleted object stays in the cache.
-//! - No failure is retried in a tight loop: each one costs a growing [delay](Backoff), which resets
-//!   only after two healthy minutes.
+//! - No failure is retried in a tight loop: each is followed by a growing [delay](Backoff), which
+//!   resets only after two healthy minutes.
 //! - A watch that goes silent is closed; see [`Reflector::watchdog`].
 //! - The [status](Reflector::status) shows every step and its cause.
 //!

@@ -58,7 +58,7 @@ pub(super) struct Open<W> {
     pub(super) stream: W,
     /// When it was requested.
     since: Instant,
-    /// When it must have timed out.
+    /// When it should have timed out at the latest.
     until: Instant,
     pub(super) events: u64,
     /// It started with existing objects, which are not ordered by `resourceVersion`, and is still
@@ -350,7 +350,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             watchdog.as_mut().reset(deadline);
             let event = tokio::select! {
                 biased;
-                // Timers before data, or a busy stream would starve them.
+                // Poll timers before data, or a busy stream would starve them.
                 () = Resync::due(&mut self.resync) => {
                     self.sink.resync();
                     continue;
@@ -365,7 +365,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// Passes one event to the sink. Returns why the watch ended if this was its last.
+    /// Passes one event to the sink. Returns the reason if this event ended the watch.
     fn handle(
         &mut self,
         open: &mut Open<L::Watch>,

@@ -45,10 +45,10 @@ impl Status {
         }
     }
 
-    /// Returns for how long the cache has not been kept up to date, or `None` if it is.
+    /// Returns how long the cache has been out of date, or `None` if it is kept up to date.
     ///
-    /// It is not kept up to date between a list and the next watch. The first five seconds of a
-    /// watch neither end the outage nor add to it.
+    /// It is out of date between a list and the next watch. The first five seconds of a watch
+    /// neither end the outage nor add to it.
     pub fn behind_for(&self, now: Instant) -> Option<Duration> {
         let lost = self.lost_at?;
         match self.following_since {

@@ -51,7 +51,7 @@
 //! logged and counted, and the response is 500; the API server then follows the failure policy of
 //! the configuration. A body that does not arrive in time gets 408, and a function that does not
 //! return in its caller's time gets 504. The size of bodies and the number of connections are
-//! limited; if there are too many, the oldest idle one ends.
+//! limited; if there are too many, the oldest idle one is closed.
 
 mod certificates;
 mod diff;

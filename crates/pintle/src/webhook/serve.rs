@@ -335,7 +335,7 @@ async fn accept_all(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits until there may be another connection. Idle connections are closed to make room, oldest
+/// Waits until another connection is allowed. Idle connections are closed to make room, oldest
 /// first, so that silent clients cannot keep others out.
 async fn make_room(
     permits: &Arc<Semaphore>,

@@ -68,7 +68,7 @@ pub(super) struct Write {
     pub(super) event: Event,
     /// Whether the occurrence was merged into a combined event.
     pub(super) combined: bool,
-    /// The cache key for the server's answer.
+    /// The cache key for the server's response.
     key: String,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct SeriesWriter<S> {
     sink: Arc<S>,
     inbox: Inbox,
     cache: SeriesCache,
-    /// The machine to name if the broadcaster has no host.
+    /// The machine name to use if the broadcaster has no host.
     machine: String,
 }
 
@@ -61,8 +61,8 @@ impl<S: EventSink<Event>> SeriesWriter<S> {
                 break;
             }
             tokio::select! {
-                // Shutdown first, then timers, which must not starve; completed writes make room
-                // for new occurrences.
+                // Check for shutdown first, then timers, which must not starve; completed writes
+                // make room for new occurrences.
                 biased;
                 () = abort.cancelled() => break,
                 _ = finish.tick() => self.cache.finish(Instant::now()),

@@ -12,7 +12,7 @@ use crate::events::tests::support::occurrence;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A server that answers with the code that `answer` returns; for 200, with the request's body.
+/// A server that responds with the code that `answer` returns; for 200, with the request's body.
 fn server(answer: impl Fn(&Request<Body>) -> u16 + Clone + Send + 'static) -> (ApiSink, Log) {
     let log = Log::default();
     let seen = Arc::clone(&log);

@@ -63,7 +63,7 @@ async fn stuck_handler_delays_neither_cache_nor_others() {
 
 /// Proves informer/slow-handler, informer/coalescing.
 #[tokio::test(start_paused = true)]
-async fn coalescing_handler_gets_latest_state_lossless_all() {
+async fn only_lossless_handler_gets_every_intermediate_state() {
     let server = Server::new();
     server.put("n/a", "0");
     let running = synced(&server).await;

@@ -92,7 +92,7 @@ fn dropped_object_takes_its_view_along() {
     drop(copy);
     assert!(!in_memory(&view));
 
-    // An informer replaces objects for as long as it runs: nothing of them may pile up.
+    // An informer replaces objects for as long as it runs, so their entries must not pile up.
     for _ in 0..1000 {
         decode(&read(&reader, "a"));
     }

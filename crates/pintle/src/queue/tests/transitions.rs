@@ -350,7 +350,7 @@ impl World {
         self.model.closed = true;
     }
 
-    /// Drains with no deadline: everything is left, in order.
+    /// Drains with a deadline of zero: every key is left, in order.
     async fn drain(&mut self) {
         self.shut_down();
         let mut left = self.queue.drain(Duration::ZERO).await;
@@ -369,7 +369,8 @@ impl World {
         self.model.closed && !self.model.keys.values().any(|known| to_run(known.pending))
     }
 
-    /// Checks what holds after every transition: failure counts, and that enough workers are woken.
+    /// Checks the invariants after every transition: failure counts, and that enough workers are
+    /// woken.
     fn check(&self) {
         for key in 0..KEYS {
             let failures = self.failures.get(&key).copied().unwrap_or(0);
@@ -394,7 +395,7 @@ impl World {
         }
     }
 
-    /// Polls woken workers until none is.
+    /// Polls woken workers until none is left.
     fn run_woken(&mut self) {
         while let Some(which) = self.waiters.iter().position(Waiter::is_woken) {
             self.poll(which);

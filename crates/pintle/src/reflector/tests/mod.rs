@@ -435,7 +435,7 @@ impl Scene {
         }
     }
 
-    /// Waits.
+    /// Returns the scene after this time has passed.
     pub(super) async fn after(self, time: Duration) -> Self {
         sleep(time).await;
         self

@@ -48,7 +48,7 @@ async fn first_reconcile_waits_for_all_caches() {
 
 /// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
-async fn cache_that_never_fills_is_an_error_with_its_kind() {
+async fn unfilled_cache_is_an_error_that_names_its_kind() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_reads(
         &server,

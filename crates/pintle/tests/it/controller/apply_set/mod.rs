@@ -36,7 +36,7 @@ use tower::ServiceExt;
 use super::{World, controlled_by, create, delete, named, patch};
 use crate::support::{config_map, forbidden};
 
-/// The injected response to each write, as `METHOD name` to a status; `None` means no answer at
+/// The injected response to each write, as `METHOD name` to a status; `None` means no response at
 /// all.
 #[derive(Clone, Default)]
 struct Faults {
