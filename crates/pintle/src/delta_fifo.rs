@@ -336,8 +336,8 @@ impl<K> State<K> {
         self.closed = true;
     }
 
-    /// Appends an entry, even when closed, because closing cannot interrupt a reflector in the middle
-    /// of a call.
+    /// Appends an entry, even when closed, because closing cannot interrupt a reflector in the
+    /// middle of a call.
     fn push(&mut self, delta: Delta<K>) {
         let counts = !matches!(delta, Delta::Sync | Delta::Bookmark(_));
         let first_list = matches!(delta, Delta::Replaced { .. }) && !self.populated;

@@ -2,8 +2,9 @@
 //!
 //! A controller that creates resources unknown to the garbage collector (a bucket, a DNS record)
 //! first stores a finalizer on its object; the server then keeps a deleted object until the
-//! finalizer is removed. The mistake to avoid is creating the external resource before the finalizer
-//! is stored: after a crash in between, nothing ever cleans up. Here the types enforce the order:
+//! finalizer is removed. The mistake to avoid is creating the external resource before the
+//! finalizer is stored: after a crash in between, nothing ever cleans up. Here the types enforce
+//! the order:
 //!
 //! ```text
 //!              live, no finalizer ──store it──► Held ──► create external resources
@@ -84,8 +85,8 @@ pub enum Guard<'a, K: Clone> {
 
 /// Proof that an object's finalizer is stored.
 ///
-/// A function that creates external resources should take this instead of the object: then it cannot
-/// be called too early.
+/// A function that creates external resources should take this instead of the object: then it
+/// cannot be called too early.
 pub struct Held<'a, K: Clone> {
     object: Cow<'a, K>,
 }

@@ -7,11 +7,11 @@
 //! source ─► reflector ─► delta_fifo ─► cache ─► informer ─► queue ─► controller
 //! ```
 //!
-//! Start with [`controller`]: a reconcile function and the builder around it. The earlier stages can
-//! be used on their own: an [`informer`] with its [`cache`] in a program that only watches, a
-//! [`queue`] in one that has its own workers. [`events`], [`conditions`], [`finalizer`], [`owner`] and
-//! [`kstatus`] help a reconcile. A [`manager`] puts a program together: many controllers, leader
-//! election, probes, metrics and an orderly shutdown.
+//! Start with [`controller`]: a reconcile function and the builder around it. The earlier stages
+//! can be used on their own: an [`informer`] with its [`cache`] in a program that only watches, a
+//! [`queue`] in one that has its own workers. [`events`], [`conditions`], [`finalizer`], [`owner`]
+//! and [`kstatus`] help a reconcile. A [`manager`] puts a program together: many controllers,
+//! leader election, probes, metrics and an orderly shutdown.
 //!
 //! k8s-openapi has to know which Kubernetes version to build for. Libraries leave that open, so the
 //! program chooses: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
@@ -27,8 +27,8 @@
 //! - `metrics`: Prometheus metrics of every stage. Without it, [`metrics::Metrics`] can still be
 //!   passed around but records nothing, and `prometheus-client` is not compiled.
 //! - `probes`: the module [`probes`], an HTTP server for liveness, readiness and metrics.
-//! - `rustls-tls`: TLS with rustls and ring. To use OpenSSL instead, disable the default features and
-//!   enable `openssl-tls` of the `kube` crate in your program.
+//! - `rustls-tls`: TLS with rustls and ring. To use OpenSSL instead, disable the default features
+//!   and enable `openssl-tls` of the `kube` crate in your program.
 //! - `webhook`: the module `webhook`, a TLS server for admission and conversion webhooks.
 //!
 //! Events and leader election need no feature, because they add no dependencies.

@@ -23,8 +23,8 @@ use crate::{
 
 /// Limits the requests of a client to a burst, then a rate, first come, first served.
 ///
-/// Requests are divided into lanes, each with the full allowance, so that urgent requests never wait
-/// behind others:
+/// Requests are divided into lanes, each with the full allowance, so that urgent requests never
+/// wait behind others:
 ///
 /// | lane | requests | limit |
 /// |---|---|---|

@@ -1,4 +1,5 @@
-//! Owner references: a change to a child enqueues its owner, and the child is garbage collected with it.
+//! Owner references: a change to a child enqueues its owner, and the child is garbage collected
+//! with it.
 //!
 //! The server accepts a wrong owner reference, and the damage shows later: the garbage collector
 //! deletes the child, or never does. A reference is therefore built only from an owner that was

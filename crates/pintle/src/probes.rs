@@ -68,7 +68,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// # Readiness
 /// Readiness covers the whole life of each informer, not only its first list. Watches end in normal
 /// operation and API servers restart, so an informer is reported only after 30 seconds without a
-/// watch, and is ready again once a watch has lasted five. During shutdown the program is not ready.
+/// watch, and is ready again once a watch has lasted five. During shutdown the program is not
+/// ready.
 ///
 /// # Liveness
 /// An informer whose task panicked or ended unexpectedly cannot recover. Only restarting the
@@ -222,8 +223,8 @@ impl Probes {
         })
     }
 
-    /// Returns the results of the endpoint's own checks, and one for each informer, or for a factory
-    /// that is idle.
+    /// Returns the results of the endpoint's own checks, and one for each informer, or for a
+    /// factory that is idle.
     fn check(
         &self,
         endpoint: Endpoint,

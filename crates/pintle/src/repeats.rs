@@ -2,8 +2,8 @@
 //!
 //! A failing key is retried after milliseconds at first, and a server that is down fails every
 //! reflector again and again. The first failure matters, and so does the fact that it persists, but
-//! not each retry. [`Repeats`] admits the first failure of a key immediately, and the same failure again
-//! after 10 seconds, 20, 40 and so on up to ten minutes.
+//! not each retry. [`Repeats`] admits the first failure of a key immediately, and the same failure
+//! again after 10 seconds, 20, 40 and so on up to ten minutes.
 
 use std::{
     collections::BTreeMap,

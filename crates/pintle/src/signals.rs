@@ -1,8 +1,8 @@
 //! Graceful shutdown on SIGTERM, Ctrl-C and a closed terminal.
 //!
 //! Kubernetes stops a Pod with SIGTERM and kills it after a grace period. A program that only
-//! handles Ctrl-C is killed in the middle of its work, with its events unwritten and its lease still
-//! held.
+//! handles Ctrl-C is killed in the middle of its work, with its events unwritten and its lease
+//! still held.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::{CtrlC, ctrl_c};
 
-/// Returns a token that is cancelled by SIGTERM, Ctrl-C or SIGHUP. A second signal exits the process
-/// with status 1.
+/// Returns a token that is cancelled by SIGTERM, Ctrl-C or SIGHUP. A second signal exits the
+/// process with status 1.
 ///
 /// SIGHUP, which a closing terminal sends, is left alone if the process was started with it
 /// ignored, as nohup does. This can be detected only on Linux; elsewhere it always stops the
@@ -145,7 +145,8 @@ impl Signals {
     }
 }
 
-/// Returns whether the process was started with SIGHUP ignored. Installing a handler would undo that.
+/// Returns whether the process was started with SIGHUP ignored. Installing a handler would undo
+/// that.
 #[cfg(unix)]
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -380,8 +380,8 @@ impl Workers {
         None
     }
 
-    /// Retries a key with back-off. Logs a new failure immediately and its repeats at a decreasing rate:
-    /// the first retries are only milliseconds apart.
+    /// Retries a key with back-off. Logs a new failure immediately and its repeats at a decreasing
+    /// rate: the first retries are only milliseconds apart.
     fn retry(
         &self,
         level: Level,

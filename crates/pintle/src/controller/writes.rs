@@ -356,8 +356,8 @@ impl DeleteResponse {
     /// Returns whether the object still exists and waits for its finalizers or grace period.
     ///
     /// An object in the response is not enough: kube-apiserver returns Services, Pods and others
-    /// even when they are gone. Such an object has no deletion timestamp, or one with a grace period
-    /// of zero and no finalizers left.
+    /// even when they are gone. Such an object has no deletion timestamp, or one with a grace
+    /// period of zero and no finalizers left.
     fn is_terminating(&self) -> bool {
         let meta = &self.metadata;
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();

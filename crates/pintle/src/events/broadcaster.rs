@@ -40,8 +40,9 @@ const QUEUE_CAPACITY: usize = 1000;
 /// counts) only its own events. A sink receives the events recorded after it was started.
 ///
 /// A broadcaster is *open* until [`shutdown`](Self::shutdown), then *flushing* until the queues are
-/// empty or the deadline has passed, then *closed*. Once it is no longer open, recording only counts
-/// the event. If the broadcaster and its recorders are dropped, queued events are still written.
+/// empty or the deadline has passed, then *closed*. Once it is no longer open, recording only
+/// counts the event. If the broadcaster and its recorders are dropped, queued events are still
+/// written.
 ///
 /// # Examples
 /// ```no_run

@@ -15,8 +15,8 @@
 //! and failed writes are retried.
 //!
 //! # Which API to write
-//! [`start_recording`](EventBroadcaster::start_recording) writes `events.k8s.io/v1` where the server
-//! has it; there, repeats become series whatever their message.
+//! [`start_recording`](EventBroadcaster::start_recording) writes `events.k8s.io/v1` where the
+//! server has it; there, repeats become series whatever their message.
 //! [`start_recording_to_sink`](EventBroadcaster::start_recording_to_sink) writes `core/v1`, where
 //! every message has its own count. `kubectl describe` and `kubectl get events` show both.
 //!

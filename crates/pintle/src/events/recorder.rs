@@ -195,8 +195,8 @@ where
     }
 }
 
-/// An explicit reference: to an object whose type is known only at run time, to a part of an object,
-/// or to one that is known only by name.
+/// An explicit reference: to an object whose type is known only at run time, to a part of an
+/// object, or to one that is known only by name.
 ///
 /// # Examples
 /// ```

@@ -97,8 +97,8 @@ impl InformerFactory {
         self
     }
 
-    /// Sets how often every object is delivered again to the handlers. Like all settings, it applies
-    /// to informers requested later.
+    /// Sets how often every object is delivered again to the handlers. Like all settings, it
+    /// applies to informers requested later.
     pub fn resync(self, period: Duration) -> Self {
         self.set(|settings| settings.resync = Some(period))
     }
@@ -121,8 +121,8 @@ impl InformerFactory {
     /// Restricts informers to one namespace. Cluster-scoped kinds are followed at cluster scope.
     ///
     /// The scope of a kind known only at run time comes from the server's discovery. Differs from
-    /// client-go, whose dynamic factory requests a cluster-scoped kind inside the namespace and gets
-    /// 404.
+    /// client-go, whose dynamic factory requests a cluster-scoped kind inside the namespace and
+    /// gets 404.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         let namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self.set(|settings| settings.namespace = namespace)
@@ -144,8 +144,8 @@ impl InformerFactory {
     }
 
     /// Changes the options of every list and watch just before they are sent. If the change selects
-    /// objects, a [controller](crate::controller::Context) on these informers waits only for its own
-    /// deletions, not for its other writes.
+    /// objects, a [controller](crate::controller::Context) on these informers waits only for its
+    /// own deletions, not for its other writes.
     pub fn tweak_list_options<F>(self, tweak: F) -> Self
     where
         F: Fn(&mut ListOptions) + Send + Sync + 'static,
@@ -158,8 +158,8 @@ impl InformerFactory {
         self.set(|settings| settings.metrics = metrics)
     }
 
-    /// Sets the source of retry jitter. With a fixed seed, a program under a paused clock retries at
-    /// the same instants in every run.
+    /// Sets the source of retry jitter. With a fixed seed, a program under a paused clock retries
+    /// at the same instants in every run.
     pub fn rng(self, rng: Rng) -> Self {
         self.set(|settings| settings.rng = rng)
     }
@@ -253,10 +253,10 @@ impl InformerFactory {
 
     /// Starts the informers requested so far; those requested later start automatically.
     ///
-    /// Returns immediately. Calling it again starts nothing twice; an informer stops with the token of
-    /// the call that started it. Informers that have stopped since and are still in use are replaced
-    /// by new ones, except [adopted](Self::adopt) ones. After [`shutdown`](Self::shutdown) this does
-    /// nothing.
+    /// Returns immediately. Calling it again starts nothing twice; an informer stops with the token
+    /// of the call that started it. Informers that have stopped since and are still in use are
+    /// replaced by new ones, except [adopted](Self::adopt) ones. After [`shutdown`](Self::shutdown)
+    /// this does nothing.
     ///
     /// # Panics
     ///

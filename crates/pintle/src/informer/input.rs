@@ -150,8 +150,8 @@ impl<K: Kind> WatchInput<K> {
         self
     }
 
-    /// Watches the namespaces in `namespaces`, as [`namespaces`](Self::namespaces) does, and follows
-    /// its changes. See [`Namespaces`].
+    /// Watches the namespaces in `namespaces`, as [`namespaces`](Self::namespaces) does, and
+    /// follows its changes. See [`Namespaces`].
     pub fn follow_namespaces(mut self, namespaces: &Namespaces) -> Self {
         self.namespaces = Where::Live(namespaces.clone());
         self
@@ -170,8 +170,8 @@ impl<K: Kind> WatchInput<K> {
     }
 
     /// Changes every object on its way into the cache, instead of the
-    /// [factory's](super::InformerFactory::transform) transform. Inputs with the same `name` share an
-    /// informer and the function of the first. See
+    /// [factory's](super::InformerFactory::transform) transform. Inputs with the same `name` share
+    /// an informer and the function of the first. See
     /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(mut self, name: impl Into<String>, change: F) -> Self
     where

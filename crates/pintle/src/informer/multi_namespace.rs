@@ -134,8 +134,8 @@ impl<K: Kind> MultiNamespace<K> {
         })
     }
 
-    /// Waits until every namespace in the set has been listed; returns false if the informer stopped
-    /// first.
+    /// Waits until every namespace in the set has been listed; returns false if the informer
+    /// stopped first.
     pub(super) async fn filled(&self, stopped: &CancellationToken) -> bool {
         loop {
             // Subscribe before checking, or a change in between is missed.

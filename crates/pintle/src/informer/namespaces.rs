@@ -14,12 +14,12 @@ use tokio::sync::watch;
 /// The namespaces that informers follow; see
 /// [`WatchInput::follow_namespaces`](super::WatchInput::follow_namespaces).
 ///
-/// `Namespaces` is a handle; clones refer to the same set. Inputs with clones of one handle share an
-/// informer; two handles are two sets, even while they have the same contents.
+/// `Namespaces` is a handle; clones refer to the same set. Inputs with clones of one handle share
+/// an informer; two handles are two sets, even while they have the same contents.
 ///
 /// - When a namespace is **added**, its objects are listed, enter the cache together, and are
-///   delivered as [`Added`](super::Event::Added), marked as initial. A controller reconciles them at
-///   low priority, as it does with its first list.
+///   delivered as [`Added`](super::Event::Added), marked as initial. A controller reconciles them
+///   at low priority, as it does with its first list.
 /// - When a namespace is **removed**, its watch ends and its objects leave the cache. They are
 ///   delivered as [`Deleted`](super::Event::Deleted) with `exact: false`, as are objects that stop
 ///   matching a selector: to a watcher, an object it can no longer see is gone. Code that releases

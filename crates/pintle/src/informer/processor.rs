@@ -1,8 +1,8 @@
 //! Applies changes to the cache and distributes them to the handlers.
 //!
-//! Applying and distributing happen under one lock, which is also held while a handler registers and
-//! the existing objects are replayed to it. So a late handler misses nothing and receives nothing
-//! twice.
+//! Applying and distributing happen under one lock, which is also held while a handler registers
+//! and the existing objects are replayed to it. So a late handler misses nothing and receives
+//! nothing twice.
 
 use std::{
     mem,
@@ -288,8 +288,8 @@ impl<K: Kind> Processor<K> {
     /// Applies entries of a log to the cache, then notifies the handlers. If there are several
     /// namespaces, `within` is the one that the log is about.
     ///
-    /// Index functions are user code, so their values are computed before the locks are taken; if an
-    /// index was added in the meantime, they are computed again.
+    /// Index functions are user code, so their values are computed before the locks are taken; if
+    /// an index was added in the meantime, they are computed again.
     pub(super) fn handle_deltas(&self, deltas: Deltas<K>, within: Option<&str>) {
         let Deltas { entries, initial } = deltas;
         let mut writes = Vec::with_capacity(entries.len());

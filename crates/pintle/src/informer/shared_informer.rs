@@ -39,8 +39,8 @@ use crate::{
 ///   visible as a whole or not at all.
 /// - A handler receives one event at a time, in order, after the cache shows it.
 /// - Handlers are independent: one that is slow or panics delays neither the cache nor the others.
-/// - A handler that registers late receives every existing object as initial, and then every change:
-///   nothing is lost, nothing delivered twice.
+/// - A handler that registers late receives every existing object as initial, and then every
+///   change: nothing is lost, nothing delivered twice.
 /// - An object deleted and created again under the same name is delivered as a deletion and an
 ///   addition, even if both were missed.
 ///
@@ -253,8 +253,8 @@ impl<K: Kind> SharedInformer<K> {
         Self { usage, ..self }
     }
 
-    /// Returns whether every object in `namespace` is in the cache or about to be; `None` stands for
-    /// cluster scope.
+    /// Returns whether every object in `namespace` is in the cache or about to be; `None` stands
+    /// for cluster scope.
     pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
         match &self.processor.feed {
             Feed::One(_) => self.runner.extent.includes(namespace),
@@ -285,8 +285,8 @@ impl<K: Kind> SharedInformer<K> {
         }
     }
 
-    /// Runs the informer until `shutdown` is cancelled. Returns when every handler has returned from
-    /// its last call. A second run logs a warning and returns.
+    /// Runs the informer until `shutdown` is cancelled. Returns when every handler has returned
+    /// from its last call. A second run logs a warning and returns.
     ///
     /// # Panics
     ///

@@ -21,8 +21,8 @@ use crate::object::{Header, ObjectKey};
 /// The longest error that is recorded, in bytes.
 pub(super) const MAX_ERROR: usize = 2 << 10;
 
-/// Returns the beginning of an error that is too long to be recorded, with an ellipsis; `None` if it is
-/// short enough.
+/// Returns the beginning of an error that is too long to be recorded, with an ellipsis; `None` if
+/// it is short enough.
 pub(super) fn shortened(error: &str) -> Option<String> {
     if error.len() <= MAX_ERROR {
         return None;

@@ -1,7 +1,7 @@
 //! Which fields differ between two states of an object, by path.
 //!
-//! A pure function of two JSON values. `resourceVersion`, `managedFields` and the `generation` change
-//! with every write and explain nothing, so they are left out.
+//! A pure function of two JSON values. `resourceVersion`, `managedFields` and the `generation`
+//! change with every write and explain nothing, so they are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

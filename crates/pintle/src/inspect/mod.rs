@@ -7,10 +7,10 @@
 //!
 //! # What is recorded
 //!
-//! Per key: the events that enqueued it, with kind, object, changed fields and the trigger that mapped
-//! them; its reconciles, with cause, attempt, duration and outcome; their writes, with verb, object,
-//! changed fields and the server's answer; and delays with their reason. The state of queues, workers
-//! and informers is read on request.
+//! Per key: the events that enqueued it, with kind, object, changed fields and the trigger that
+//! mapped them; its reconciles, with cause, attempt, duration and outcome; their writes, with verb,
+//! object, changed fields and the server's answer; and delays with their reason. The state of
+//! queues, workers and informers is read on request.
 //!
 //! # Cost and bounds
 //!

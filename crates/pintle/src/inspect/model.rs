@@ -1,7 +1,7 @@
 //! The data of the inspector, as its API returns it and as traces store it.
 //!
-//! The types serialize to the JSON that `docs/inspect.md` documents. Fields are only ever added, and
-//! readers ignore fields and entry types they do not know.
+//! The types serialize to the JSON that `docs/inspect.md` documents. Fields are only ever added,
+//! and readers ignore fields and entry types they do not know.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -373,8 +373,8 @@ pub struct Node {
     pub uid: String,
     /// The UID of the node above it, or empty.
     pub parent: String,
-    /// How the object relates to the key: `self`, `owner`, `child` or `named`, for one that the last
-    /// error names.
+    /// How the object relates to the key: `self`, `owner`, `child` or `named`, for one that the
+    /// last error names.
     pub role: String,
     /// Its controller: `Foo default/web`, or empty.
     pub controller: String,

@@ -254,7 +254,8 @@ impl Record {
         }
     }
 
-    /// Runs a reconcile of `key`, so that its writes are recorded as its own, and records how it ended.
+    /// Runs a reconcile of `key`, so that its writes are recorded as its own, and records how it
+    /// ended.
     ///
     /// An error is recorded as the text that `describe` returns. Call
     /// [`delayed`](Self::delayed) afterwards if the key is retried.

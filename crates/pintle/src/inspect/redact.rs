@@ -142,7 +142,8 @@ fn clean(text: &str) -> Option<String> {
     }
 }
 
-/// Returns the text up to the first refused value that has to be hidden; `None` if all can be shown.
+/// Returns the text up to the first refused value that has to be hidden; `None` if all can be
+/// shown.
 ///
 /// The text does not show where a value ends, because the value may contain anything that can
 /// follow it. So only short words and short quoted strings are shown; anything else is hidden along

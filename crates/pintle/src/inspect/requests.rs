@@ -39,7 +39,8 @@ pub(crate) fn limited(waited: std::time::Duration) {
     let _ = CURRENT.try_with(|current| current.record.delayed(&current.key, delay, waited));
 }
 
-/// Returns a client that sends requests as `inner` does, and records writes made inside a reconcile.
+/// Returns a client that sends requests as `inner` does, and records writes made inside a
+/// reconcile.
 pub(super) fn client(inner: &Client) -> Client {
     let (inner, namespace) = (inner.clone(), inner.default_namespace().to_owned());
     let service = tower::service_fn(move |request: Request<Body>| {

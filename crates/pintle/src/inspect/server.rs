@@ -96,8 +96,8 @@ pub enum ServeError {
 }
 
 impl Inspector {
-    /// Serves the page on `/` and the API under `/api/v1` until the returned [`Serving`] is shut down
-    /// or dropped.
+    /// Serves the page on `/` and the API under `/api/v1` until the returned [`Serving`] is shut
+    /// down or dropped.
     ///
     /// Bind to a loopback address, such as `127.0.0.1:0`, unless other machines need access. Each
     /// request has to present the [token](super::Settings::token), as a bearer token or in the

@@ -73,7 +73,8 @@ impl Settings {
         self
     }
 
-    /// Sets how many bytes of past states are kept, to name the fields that changed. Default: 16 MiB.
+    /// Sets how many bytes of past states are kept, to name the fields that changed. Default: 16
+    /// MiB.
     pub fn state_bytes(mut self, bytes: usize) -> Self {
         self.state_bytes = bytes;
         self

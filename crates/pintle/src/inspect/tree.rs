@@ -27,9 +27,9 @@ const MAX_READ: usize = 1000;
 /// How many events are shown for an object.
 const MAX_EVENTS: usize = 5;
 
-/// Returns the object of a key with its owners and children, and the objects that `error` names. The
-/// object itself comes first; if it does not exist, there is no such node. Also returns whether objects
-/// below it may be missing.
+/// Returns the object of a key with its owners and children, and the objects that `error` names.
+/// The object itself comes first; if it does not exist, there is no such node. Also returns whether
+/// objects below it may be missing.
 pub(super) fn of(
     record: &Inner,
     key: &ObjectKey,

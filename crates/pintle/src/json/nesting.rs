@@ -28,8 +28,8 @@ struct Masks {
 }
 
 impl Masks {
-    /// Compares a block with SSE2, which every x86-64 processor has. `wide` does the same, but takes
-    /// as long to compile as tokio.
+    /// Compares a block with SSE2, which every x86-64 processor has. `wide` does the same, but
+    /// takes as long to compile as tokio.
     #[cfg(target_arch = "x86_64")]
     fn of(block: &[u8; BLOCK]) -> Self {
         use safe_arch::{
@@ -68,7 +68,8 @@ impl Masks {
 }
 
 impl Nesting {
-    /// Returns the length of the object or array that `bytes` begins with, if its end is among them.
+    /// Returns the length of the object or array that `bytes` begins with, if its end is among
+    /// them.
     pub(super) fn length(bytes: &[u8]) -> Option<usize> {
         Self::default().advance(bytes)
     }

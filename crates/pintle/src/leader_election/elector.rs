@@ -158,8 +158,8 @@ impl Term {
     /// system that remembers the greatest number it has seen can refuse a former leader.
     ///
     /// The number grows whenever a replica acquires the Lease from another one, or after it was
-    /// released. A replica that loses its term and acquires the Lease again before any other replica
-    /// does keeps its number. If the Lease is deleted, the numbers start over.
+    /// released. A replica that loses its term and acquires the Lease again before any other
+    /// replica does keeps its number. If the Lease is deleted, the numbers start over.
     pub fn transitions(&self) -> i32 {
         self.transitions
     }

@@ -40,7 +40,8 @@ impl NotLeading {
 }
 
 impl Leadership {
-    /// Returns a client that sends reads as `client` does, and writes only while this replica leads.
+    /// Returns a client that sends reads as `client` does, and writes only while this replica
+    /// leads.
     ///
     /// A write outside a term fails with [`NotLeading::NotSent`]; one that is in flight when its
     /// term ends is cancelled and fails with [`NotLeading::Cancelled`], even if another term of
@@ -51,8 +52,8 @@ impl Leadership {
     ///
     /// - GET, HEAD and OPTIONS, except the connections below;
     /// - dry runs, by `dryRun=All` in the query. A deletion with a body, such as every
-    ///   [`Api::delete`](kube::Api::delete), is a write even if the body asks for a dry run, because
-    ///   bodies are not inspected;
+    ///   [`Api::delete`](kube::Api::delete), is a write even if the body asks for a dry run,
+    ///   because bodies are not inspected;
     /// - creating an access, rules, token or self-subject review.
     ///
     /// Everything else is a write. So are, with any method, connections through the API server: the

@@ -59,8 +59,8 @@ impl Leadership {
         self.state.borrow().holder.clone()
     }
 
-    /// Returns the time since this replica last renewed the Lease, `None` if it is not in a term. It
-    /// exceeds the renew deadline if the elector is stuck, so a watchdog can check it.
+    /// Returns the time since this replica last renewed the Lease, `None` if it is not in a term.
+    /// It exceeds the renew deadline if the elector is stuck, so a watchdog can check it.
     pub fn lease_age(&self) -> Option<Duration> {
         let term = self.state.borrow().term?;
         Some(term.renewed.elapsed())

@@ -92,8 +92,8 @@ impl Lock {
                     failures = 0;
                     self.wait_until_free(until).await;
                 }
-                // Another replica was faster. Wait for its Lease right away: a candidate that pauses
-                // first would miss a release in the meantime.
+                // Another replica was faster. Wait for its Lease right away: a candidate that
+                // pauses first would miss a release in the meantime.
                 Err(error) if error.is_conflict() && failures == 0 => failures = 1,
                 Err(error) => {
                     failures = failures.saturating_add(1);
@@ -225,8 +225,8 @@ impl Lock {
 
     /// Waits until the Lease, which is believed to be held until `until`, may be free.
     ///
-    /// Follows the Lease by a watch, so that a release is seen immediately. A watch that lags or fails
-    /// can only delay this replica: every attempt begins with a read.
+    /// Follows the Lease by a watch, so that a release is seen immediately. A watch that lags or
+    /// fails can only delay this replica: every attempt begins with a read.
     async fn wait_until_free(&mut self, mut until: Instant) {
         let shared = Arc::clone(&self.shared);
         let metadata = self.lease.as_ref().map(|lease| &lease.metadata);

@@ -40,8 +40,8 @@
 //! - a write is in flight when its term is lost, and the network or the API server delays it by
 //!   more than the difference between lease duration and renew deadline. Cancelling it does not
 //!   recall it;
-//! - a term is resigned while a write is in flight: the Lease is free immediately, so there is no time
-//!   left for the write to arrive. Finish the work first, then [resign](Term::resign);
+//! - a term is resigned while a write is in flight: the Lease is free immediately, so there is no
+//!   time left for the write to arrive. Finish the work first, then [resign](Term::resign);
 //! - the process is paused after the check and before the request leaves it, for longer than that
 //!   difference. This affects only requests that have just passed the gate;
 //! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease

@@ -134,8 +134,8 @@ impl Builder {
         self
     }
 
-    /// Records why keys run, wait and fail, and serves the [inspector](crate::inspect) on `address`,
-    /// such as `127.0.0.1:0`.
+    /// Records why keys run, wait and fail, and serves the [inspector](crate::inspect) on
+    /// `address`, such as `127.0.0.1:0`.
     ///
     /// The URL, with the token that it needs, is logged. On an address other than loopback, anyone
     /// who knows the token can read every object in the caches, without its secrets.
@@ -162,8 +162,8 @@ impl Builder {
         self.check(name.into(), false, Arc::new(check))
     }
 
-    /// Adds a check to `/healthz` and `/livez`: if it fails for long enough, the kubelet restarts the
-    /// container. It is called for every request and must not block.
+    /// Adds a check to `/healthz` and `/livez`: if it fails for long enough, the kubelet restarts
+    /// the container. It is called for every request and must not block.
     #[cfg(feature = "probes")]
     pub fn alive_check<F>(self, name: impl Into<String>, check: F) -> Self
     where
@@ -189,8 +189,8 @@ impl Builder {
     }
 
     /// Uses these informers, for example restricted to a namespace, instead of new ones. Configure
-    /// them with the same [metrics](InformerFactory::metrics), or `/metrics` lacks `informer_*`. They
-    /// are shut down with the manager.
+    /// them with the same [metrics](InformerFactory::metrics), or `/metrics` lacks `informer_*`.
+    /// They are shut down with the manager.
     pub fn informers(mut self, informers: InformerFactory) -> Self {
         self.informers = Some(informers);
         self

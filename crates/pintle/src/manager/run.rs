@@ -158,7 +158,8 @@ struct Running {
 }
 
 impl Running {
-    /// Starts everything; returns once all servers listen and all caches are filled, or at shutdown.
+    /// Starts everything; returns once all servers listen and all caches are filled, or at
+    /// shutdown.
     async fn start(
         &mut self,
         common: &Common,

@@ -92,8 +92,8 @@ impl Metrics {
         Self::with_registry(Registry::default())
     }
 
-    /// Returns metrics that are encoded together with those in `registry`. A prefix or labels of the
-    /// registry apply only to its own metrics.
+    /// Returns metrics that are encoded together with those in `registry`. A prefix or labels of
+    /// the registry apply only to its own metrics.
     pub fn with_registry(registry: Registry) -> Self {
         Self {
             sets: Arc::default(),

@@ -127,8 +127,8 @@ impl Body {
         &self.owners
     }
 
-    /// Returns the JSON of a registered field: empty if the object lacks it, `None` if the field was
-    /// registered after the object was read.
+    /// Returns the JSON of a registered field: empty if the object lacks it, `None` if the field
+    /// was registered after the object was read.
     pub(crate) fn field(&self, id: FieldId) -> Option<&str> {
         id.of(&self.fields).map(|span| span.of(&self.text))
     }

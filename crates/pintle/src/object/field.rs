@@ -11,8 +11,8 @@ use crate::json::{Literal, Malformed, Scanner, Span};
 
 /// A path to a field, written as a JSON pointer: `/spec/nodeName`.
 ///
-/// If the path ends at an array of scalars, each of them is a value; a number in the path selects an
-/// element of an array.
+/// If the path ends at an array of scalars, each of them is a value; a number in the path selects
+/// an element of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     tokens: Vec<String>,

@@ -12,8 +12,8 @@ use kube::Resource;
 
 /// The key of an object within its kind: its name, and its namespace if the kind is namespaced.
 ///
-/// Displays as `namespace/name`, or as `name` for a cluster-scoped object, and parses from the same.
-/// Clones share the text.
+/// Displays as `namespace/name`, or as `name` for a cluster-scoped object, and parses from the
+/// same. Clones share the text.
 ///
 /// ```
 /// use pintle::cache::ObjectKey;

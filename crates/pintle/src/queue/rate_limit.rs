@@ -1,7 +1,7 @@
 //! Rate limiters: how long a failed key waits before it is retried.
 //!
-//! A queue uses [`ExponentialBackoff`] by default: each key backs off on its own, from 5 ms to 1000 s,
-//! regardless of other keys. The limiters are client-go's, with the same numbers:
+//! A queue uses [`ExponentialBackoff`] by default: each key backs off on its own, from 5 ms to 1000
+//! s, regardless of other keys. The limiters are client-go's, with the same numbers:
 //!
 //! | limiter | delay of a key's next try | use it |
 //! |---|---|---|
@@ -19,8 +19,9 @@
 //! client-go's default, `DefaultTypedControllerRateLimiter`, also sends every retry through one
 //! token bucket. A burst of failures then delays unrelated keys: after 10,000 failures the first
 //! conflict of a healthy key waits more than 16 minutes instead of 5 ms. controller-runtime dropped
-//! the bucket when it introduced its priority queue. [`with_shared_bucket`] brings it back; to limit
-//! requests to the API server instead of retries, use [`RateLimit`](crate::limits::RateLimit).
+//! the bucket when it introduced its priority queue. [`with_shared_bucket`] brings it back; to
+//! limit requests to the API server instead of retries, use
+//! [`RateLimit`](crate::limits::RateLimit).
 
 use std::{
     fmt,
@@ -127,8 +128,8 @@ impl<T: Key> Failures<T> {
             of.insert(key.clone(), 1);
             0
         };
-        // Relaxed is enough: a key passes to the next worker under the queue's lock, which orders this
-        // store before that worker's load.
+        // Relaxed is enough: a key passes to the next worker under the queue's lock, which orders
+        // this store before that worker's load.
         self.keys.store(of.len(), Ordering::Relaxed);
         before
     }
@@ -221,8 +222,8 @@ impl<T> fmt::Debug for ExponentialBackoff<T> {
 
 /// Delays the first failures of a key briefly, and all later ones for longer.
 ///
-/// For keys whose failures either disappear with the next try, such as conflicts, or persist, such as
-/// a remote system that is down. client-go calls it `ItemFastSlowRateLimiter`.
+/// For keys whose failures either disappear with the next try, such as conflicts, or persist, such
+/// as a remote system that is down. client-go calls it `ItemFastSlowRateLimiter`.
 pub struct FastSlow<T> {
     fast: Duration,
     slow: Duration,
@@ -272,9 +273,9 @@ impl<T> fmt::Debug for FastSlow<T> {
 
 /// Bounds the retries of all keys together, to a rate and a burst.
 ///
-/// A delay is a reservation: it counts even if the key runs earlier for another reason. The default is
-/// 10 per second with bursts of 100. No delay exceeds 1000 s: once that much is reserved, further
-/// retries share the last slot. client-go's bucket has no such bound.
+/// A delay is a reservation: it counts even if the key runs earlier for another reason. The default
+/// is 10 per second with bursts of 100. No delay exceeds 1000 s: once that much is reserved,
+/// further retries share the last slot. client-go's bucket has no such bound.
 #[derive(Debug)]
 pub struct TokenBucket {
     quota: Quota,
@@ -282,8 +283,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a bucket that refills with `per_second` tokens per second and holds up to `burst`. Both
-    /// are raised to one if smaller.
+    /// Creates a bucket that refills with `per_second` tokens per second and holds up to `burst`.
+    /// Both are raised to one if smaller.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let period = Duration::from_secs(1) / per_second.max(1);
         Self {
@@ -359,8 +360,8 @@ impl<T> fmt::Debug for MaxOf<T> {
 
 /// Caps the delay of another limiter, which still counts every failure.
 ///
-/// For keys that must be retried at least this often, whatever limiter the program chooses. client-go
-/// calls it `WithMaxWaitRateLimiter`.
+/// For keys that must be retried at least this often, whatever limiter the program chooses.
+/// client-go calls it `WithMaxWaitRateLimiter`.
 #[derive(Debug)]
 pub struct WithMaxWait<L> {
     inner: L,

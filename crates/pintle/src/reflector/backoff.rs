@@ -8,9 +8,9 @@ use crate::clock::Rng;
 
 /// Exponential back-off with jitter, which resets only after a healthy period.
 ///
-/// Delays grow from `base` by `factor` up to `cap`, each drawn uniformly from `[d, d × (1 + jitter))`:
-/// by default 0.8 s, 1.6 s, 3.2 s … 30 s, each up to doubled. They reset only after a watch has been
-/// healthy for `reset_after`; an outage, however long, does not count as health.
+/// Delays grow from `base` by `factor` up to `cap`, each drawn uniformly from `[d, d × (1 +
+/// jitter))`: by default 0.8 s, 1.6 s, 3.2 s … 30 s, each up to doubled. They reset only after a
+/// watch has been healthy for `reset_after`; an outage, however long, does not count as health.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// The first delay.

@@ -61,8 +61,8 @@ impl<K> Collection<K> {
         self.unread.clear();
     }
 
-    /// Returns an object that only one of the two has, or that they have in different states. Objects
-    /// that either of them could not read are not compared.
+    /// Returns an object that only one of the two has, or that they have in different states.
+    /// Objects that either of them could not read are not compared.
     pub(super) fn first_difference(&self, other: &Self) -> Option<ObjectKey> {
         let differs = |one: &Self, two: &Self| {
             let mut objects = one.objects.iter().flatten();
@@ -80,7 +80,8 @@ impl<K> Collection<K> {
         self.objects.get(*self.positions.get(key)?)?.as_ref()
     }
 
-    /// Returns the objects in the order of their first appearance, and those that could not be read.
+    /// Returns the objects in the order of their first appearance, and those that could not be
+    /// read.
     pub(super) fn finish(self) -> (Vec<Object<K>>, Vec<Unread>) {
         (
             self.objects.into_iter().flatten().collect(),

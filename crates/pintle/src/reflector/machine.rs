@@ -192,8 +192,8 @@ impl Machine {
     }
 
     /// Returns the `resourceVersion` for a list: the last one seen, unless the server cannot serve
-    /// it. Without one the list is consistent. Never "0": a program that restarts must not go back in
-    /// time.
+    /// it. Without one the list is consistent. Never "0": a program that restarts must not go back
+    /// in time.
     fn list_version(&self) -> Option<String> {
         let known = !self.version.is_empty() && !self.version_unavailable;
         known.then(|| self.version.clone())
@@ -273,8 +273,8 @@ impl Machine {
         Verdict::immediate(During::WatchList, reason)
     }
 
-    /// Returns whether the list may succeed without a `resourceVersion`. This can be true only once in
-    /// a row, because the next list has none.
+    /// Returns whether the list may succeed without a `resourceVersion`. This can be true only once
+    /// in a row, because the next list has none.
     fn may_succeed_without_version(&self, reason: &Reason) -> bool {
         let Reason::Source(error) = reason else {
             return false;
@@ -326,7 +326,8 @@ impl Machine {
     }
 
     /// Handles a watch that was closed normally or by a broken connection: the next one continues
-    /// from the same `resourceVersion`. Only watches that close immediately count against the server.
+    /// from the same `resourceVersion`. Only watches that close immediately count against the
+    /// server.
     fn watch_closed(
         &mut self,
         error: Option<SourceError>,

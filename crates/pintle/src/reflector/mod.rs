@@ -16,9 +16,9 @@
 //!
 //! # Guarantees
 //! - Consumers see changes in the server's order, and `resourceVersion`s never go back.
-//! - An object that cannot be read is reported and skipped; everything else continues. An informer's
-//!   cache retains the last state that could be read. If a *deletion* cannot be read, the reflector
-//!   lists again, so that no deleted object stays in the cache.
+//! - An object that cannot be read is reported and skipped; everything else continues. An
+//!   informer's cache retains the last state that could be read. If a *deletion* cannot be read,
+//!   the reflector lists again, so that no deleted object stays in the cache.
 //! - No failure is retried in a tight loop: each is followed by a growing [delay](Backoff), which
 //!   resets only after two healthy minutes.
 //! - A watch that goes silent is closed; see [`Reflector::watchdog`].
@@ -188,16 +188,16 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
         self
     }
 
-    /// Sets whether to request streaming lists. By default they are requested if the source supports
-    /// them, unless the environment variable `KUBE_FEATURE_WatchListClient` is `false`, as in
-    /// client-go.
+    /// Sets whether to request streaming lists. By default they are requested if the source
+    /// supports them, unless the environment variable `KUBE_FEATURE_WatchListClient` is `false`, as
+    /// in client-go.
     pub fn watch_list(mut self, enabled: bool) -> Self {
         self.settings.watch_list = enabled && self.source.supports_watch_list();
         self
     }
 
-    /// Lists in pages of this size. By default a consistent list is read in pages of 500, and a list
-    /// at a known `resourceVersion` in one piece, which the server can answer from memory.
+    /// Lists in pages of this size. By default a consistent list is read in pages of 500, and a
+    /// list at a known `resourceVersion` in one piece, which the server can answer from memory.
     pub fn page_size(mut self, items: u32) -> Self {
         self.settings.page_size = Some(items).filter(|items| *items > 0);
         self
@@ -326,11 +326,11 @@ impl Unread {
     }
 }
 
-/// Receives the objects and events that a [`Reflector`] reads, in the server's order. client-go calls
-/// this a `ReflectorStore`.
+/// Receives the objects and events that a [`Reflector`] reads, in the server's order. client-go
+/// calls this a `ReflectorStore`.
 ///
-/// [`DeltaFifo`](crate::delta_fifo::DeltaFifo) implements it. Implement it yourself to reflect into a
-/// store of your own, without the cache and the handlers of an informer. No method but
+/// [`DeltaFifo`](crate::delta_fifo::DeltaFifo) implements it. Implement it yourself to reflect into
+/// a store of your own, without the cache and the handlers of an informer. No method but
 /// [`ready`](Sink::ready) may block.
 ///
 /// # Examples

@@ -55,7 +55,8 @@ impl Injection {
     ///
     /// # Errors
     ///
-    /// Fails if the configuration does not exist, or changes at the same time; the caller tries again.
+    /// Fails if the configuration does not exist, or changes at the same time; the caller tries
+    /// again.
     pub(super) async fn apply(&self, client: &Client, bundle: &str) -> Result<(), kube::Error> {
         let request = Request::get(&self.path).body(Vec::new());
         let current: Value = client

@@ -199,8 +199,8 @@ impl WebhookServer {
         })
     }
 
-    /// Serves the webhooks over TLS until `shutdown` is cancelled and in-flight reviews have completed,
-    /// without a manager. Authorities are not injected.
+    /// Serves the webhooks over TLS until `shutdown` is cancelled and in-flight reviews have
+    /// completed, without a manager. Authorities are not injected.
     ///
     /// # Errors
     ///
@@ -248,8 +248,8 @@ impl WebhookServer {
     }
 }
 
-/// Writes the authority of a self-signed certificate into configurations, reports that the server is
-/// ready, and repeats that for configurations that change or are created again. Never ends.
+/// Writes the authority of a self-signed certificate into configurations, reports that the server
+/// is ready, and repeats that for configurations that change or are created again. Never ends.
 async fn keep_injected(certificates: &Certificates, environment: &Environment) {
     let bundle = certificates.authority_pem().map(|pem| STANDARD.encode(pem));
     let Some(bundle) = bundle.filter(|_| !certificates.injections.is_empty()) else {

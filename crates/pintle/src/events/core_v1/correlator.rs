@@ -27,13 +27,14 @@ const SPAM_BURST: u32 = 25;
 const SPAM_REFILL: Duration = Duration::from_mins(5);
 const COMBINED: &str = "(combined from similar events): ";
 
-/// Decides whether an occurrence becomes a new event, a higher count of an existing one, or nothing.
+/// Decides whether an occurrence becomes a new event, a higher count of an existing one, or
+/// nothing.
 ///
 /// An occurrence passes three bounded LRU caches in this order:
 ///
 /// 1. **Groups** (same source, object, type and reason; messages differ). Up to nine messages stay
-///    separate; once a group is full, every other message goes into one combined event of the group.
-///    Ten minutes of silence reset the group.
+///    separate; once a group is full, every other message goes into one combined event of the
+///    group. Ten minutes of silence reset the group.
 /// 2. **Events** (same group, field and message, or the combined event of a group). The first
 ///    occurrence is a creation, each further one a patch that raises the count.
 /// 3. **Objects** (same source, object and type): 25 writes at once, then one every five minutes.

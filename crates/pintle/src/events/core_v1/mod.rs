@@ -15,9 +15,9 @@ use super::{
 
 /// The task of one `core/v1` sink.
 ///
-/// It takes an occurrence from its inbox, asks the correlator what to write, and writes it before it
-/// takes the next one, so the writes of one event are in order. While the server is unreachable it
-/// retries, and occurrences that do not fit into the inbox are dropped.
+/// It takes an occurrence from its inbox, asks the correlator what to write, and writes it before
+/// it takes the next one, so the writes of one event are in order. While the server is unreachable
+/// it retries, and occurrences that do not fit into the inbox are dropped.
 #[derive(Debug)]
 pub(super) struct Writer<S> {
     sink: S,

@@ -230,7 +230,8 @@ impl SeriesCache {
             self.entries.pop(&key);
             return true;
         }
-        // Nothing can be evicted yet: write the series that are kept only for their unwritten counts.
+        // Nothing can be evicted yet: write the series that are kept only for their unwritten
+        // counts.
         self.flush();
         false
     }

@@ -90,8 +90,8 @@ async fn only_lossless_handler_gets_every_intermediate_state() {
 }
 
 /// Workers read the cache, which is ahead of the events. Here a worker sees `n/brief` in the cache
-/// and acts on it while the handler lags. If the waiting addition and deletion of `n/brief` cancelled
-/// out, its key would never be enqueued and the worker would never learn of the deletion.
+/// and acts on it while the handler lags. If the waiting addition and deletion of `n/brief`
+/// cancelled out, its key would never be enqueued and the worker would never learn of the deletion.
 ///
 /// Proves informer/lossless-by-default.
 #[tokio::test(start_paused = true)]

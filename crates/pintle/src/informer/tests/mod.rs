@@ -98,8 +98,8 @@ impl EventLog {
     }
 }
 
-/// Abbreviates an event: `+ n/a 2`, `= n/a 2→3`, `- n/a 4`; `?` marks a deletion whose final state was
-/// missed, `*` an initial addition.
+/// Abbreviates an event: `+ n/a 2`, `= n/a 2→3`, `- n/a 4`; `?` marks a deletion whose final state
+/// was missed, `*` an initial addition.
 pub(super) fn line(event: &Event<Thing>) -> String {
     match event {
         Event::Added { object, initial } => {

@@ -89,8 +89,8 @@ fn without_a_token_the_host_has_to_be_local() {
     }
 }
 
-/// Sends a request to a server without a token over a connection that buffers only 64 bytes. Returns
-/// the client's side, and how long the connection lasts.
+/// Sends a request to a server without a token over a connection that buffers only 64 bytes.
+/// Returns the client's side, and how long the connection lasts.
 async fn request(server: Arc<Server>, path: &str) -> (DuplexStream, JoinHandle<Duration>) {
     let (mut client, stream) = duplex(64);
     let begun = Instant::now();

@@ -15,8 +15,8 @@ pub(super) struct Due {
     pub(super) slot: u32,
 }
 
-/// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket distinguishes the old
-/// one as stale. Stale entries never outnumber live ones by more than [`SLACK`].
+/// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket distinguishes
+/// the old one as stale. Stale entries never outnumber live ones by more than [`SLACK`].
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     heap: BinaryHeap<Reverse<Due>>,

@@ -1,5 +1,5 @@
-//! Properties: whatever the server does, the sink converges to the server's state, and no failure is
-//! retried without a delay.
+//! Properties: whatever the server does, the sink converges to the server's state, and no failure
+//! is retried without a delay.
 
 use std::collections::BTreeMap;
 

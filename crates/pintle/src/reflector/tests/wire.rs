@@ -56,7 +56,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// Starts a reflector whose server sends these responses, and after them watches that stay open.
+    /// Starts a reflector whose server sends these responses, and after them watches that stay
+    /// open.
     fn start(answers: impl IntoIterator<Item = Canned>) -> Self {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
         let uris = Arc::new(Mutex::new(Vec::new()));

@@ -1,5 +1,5 @@
-//! The migration guide moves a whole controller with fewer than ten changed lines. `cargo xtask lint`
-//! checks that both versions are formatted.
+//! The migration guide moves a whole controller with fewer than ten changed lines. `cargo xtask
+//! lint` checks that both versions are formatted.
 
 const GUIDE: &str = include_str!("../../../../../docs/from-kube-rs.md");
 
