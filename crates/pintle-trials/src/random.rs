@@ -1,8 +1,8 @@
 //! Values that a controller chooses at random: passwords, suffixes of names, ids.
 //!
-//! Two runs without faults that get different random numbers differ exactly in these values. They are
-//! learned from such runs and masked in every state, so that the rest can be compared. A value that
-//! is not random, such as a checksum, is the same in both runs and stays compared.
+//! Two runs without faults that get different random numbers differ exactly in these values. They
+//! are learned from such runs and masked in every state, so that the rest can be compared. A value
+//! that is not random, such as a checksum, is the same in both runs and is still compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,7 @@ use crate::{
 
 /// How many smaller scenarios are tried.
 const TRIES: usize = 12;
-/// The same for a scenario that was aborted: one that never becomes idle takes long.
+/// The same for a scenario that was aborted: one that never becomes idle takes a long time.
 const ABORTED_TRIES: usize = 2;
 
 /// Returns the smallest scenario found that fails the same oracle.

@@ -20,7 +20,7 @@ use crate::meta::{self, Labels};
 
 /// The value of [`MANAGED_BY`] on the slices of this loop.
 pub(super) const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
-/// The number of addresses of a subset that are mirrored.
+/// The maximum number of addresses of a subset that are mirrored.
 pub(super) const CAPACITY: usize = 1000;
 
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";

@@ -1,8 +1,8 @@
 //! Distributes the endpoints of a Service over `EndpointSlice`s.
 //!
-//! Endpoints with the same ports and family share slices of up to [`CAPACITY`]. A change rewrites as
-//! few slices as possible: endpoints stay where they are, new ones fill the slices that are written
-//! anyway, and only the rest goes to another or a new slice.
+//! Endpoints with the same ports and family share slices of up to [`CAPACITY`]. A change rewrites
+//! as few slices as possible: existing endpoints are not moved, new ones fill the slices that are
+//! written anyway, and only the rest goes to another or a new slice.
 
 use std::{collections::BTreeMap, sync::Arc};
 

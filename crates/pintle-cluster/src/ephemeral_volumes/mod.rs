@@ -60,7 +60,7 @@ async fn reconcile(
             .lister::<PersistentVolumeClaim>()?
             .get(&ObjectKey::of(&claim));
         if existing.is_some() {
-            // The scheduler refuses a Pod whose claim has another owner.
+            // The scheduler rejects a Pod whose claim has another owner.
             continue;
         }
         match cx.create(&claim).await {

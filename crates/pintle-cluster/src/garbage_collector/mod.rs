@@ -64,8 +64,8 @@ use crate::{
 
 /// The number of objects processed concurrently.
 const WORKERS: usize = 5;
-/// How long the start waits for all kinds to sync. Starting earlier is safe but slower: owners that
-/// were not observed are looked up one by one.
+/// How long to wait for all kinds to sync at the start. Starting earlier is safe but slower: owners
+/// that were not observed are looked up one by one.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A group and a kind, independent of the version.
@@ -340,7 +340,7 @@ impl Collector {
                     match self.apply(step).await {
                         Ok(()) => {}
                         // Deleted: the informer reports it. Changed: decide again. A 404 without a
-                        // reason says that the version is not served, and the object may exist.
+                        // reason means that the version is not served; the object may exist.
                         Err(kube::Error::Api(status)) if status.is_not_found() => {}
                         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(true),
                         Err(error) => return Err(error),

@@ -47,7 +47,7 @@ impl Backoff {
     }
 }
 
-/// Returns the rest of the delay after this many failures, the last one at `last`.
+/// Returns the remaining delay after this many failures, the last of them at `last`.
 pub(super) fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> Duration {
     if failures == 0 {
         return Duration::ZERO;

@@ -3,7 +3,7 @@
 //! Pure functions of the observed state. A reconcile calls these in order, with writes in between:
 //!
 //! 1. [`Sync::new`] counts the Pods and decides whether the Job has failed or met its success policy.
-//! 2. [`Sync::work`] says which Pods to create or delete.
+//! 2. [`Sync::work`] returns which Pods to create or delete.
 //! 3. [`Sync::done`] takes the result into account and decides whether the Job is complete.
 //! 4. [`Sync::track`] and [`Sync::conclude`], in [`track`](super::track), count finished Pods and
 //!    release them.
@@ -60,7 +60,7 @@ pub(super) enum Work {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done {
     pub(super) created: usize,
-    /// The Pods that are deleted, or were gone already.
+    /// The Pods that were deleted, or were already gone.
     pub(super) deleted: Vec<Arc<Pod>>,
 }
 

@@ -102,7 +102,7 @@ impl NodeHandle {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses.
+    /// Fails if the API server rejects the request.
     ///
     /// # Cancel safety
     ///
@@ -115,7 +115,7 @@ impl NodeHandle {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses.
+    /// Fails if the API server rejects the request.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Simulated nodes: their kubelets, the life cycle of nodes that fail, and the Pods on them.
+//! Simulated nodes: their kubelets, the lifecycle of nodes that fail, and the Pods on them.
 //!
 //! [`run`] does what kubelets do for their nodes: it registers them, reports their conditions and
 //! renews their leases, unless a node is lost. [`lifecycle`] notices missing leases and taints
@@ -36,10 +36,10 @@ use crate::{
     loops::{Environment, LoopError},
 };
 
-/// The name of the loop of the kubelets.
+/// The name of the kubelets' loop.
 pub(crate) const LOOP: &str = "nodes";
 
-/// Waits until Pods can be scheduled to every node, unless it is scripted to fail.
+/// Waits until Pods can be scheduled to every node that is not scripted to fail.
 pub(crate) async fn started(nodes: &Lister<Node>, machines: &Machines) {
     let has_started = |template: &NodeTemplate| {
         let node = nodes.get(&ObjectKey::cluster(template.name()));

@@ -58,7 +58,7 @@ pub(crate) fn node(template: &NodeTemplate) -> Node {
 
 /// Returns the status that the kubelet of a node reports, or `None` if the node already has it.
 ///
-/// Changes by other writers are retained, such as another amount of a resource.
+/// Changes by other writers are retained, such as a different amount of a resource.
 pub(crate) fn report(
     node: &Node,
     template: &NodeTemplate,

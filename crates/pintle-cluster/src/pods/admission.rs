@@ -104,7 +104,7 @@ fn shortage<'a>(
     None
 }
 
-/// Returns the resource requests of a Pod, which counts as one of the resource `pods`.
+/// Returns the resource requests of a Pod, including one unit of the resource `pods`.
 fn requests(pod: &Pod) -> BTreeMap<String, i64> {
     let mut requests =
         serde_json::to_value(pod).map_or_else(|_| BTreeMap::new(), |pod| pod_requests(&pod));

@@ -1,5 +1,5 @@
 //! The status of init containers, sidecars and ephemeral containers. They do nothing by themselves:
-//! init containers succeed at once; sidecars and ephemeral containers run until the Pod ends.
+//! init containers succeed immediately; sidecars and ephemeral containers run until the Pod ends.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{

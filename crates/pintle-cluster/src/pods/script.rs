@@ -87,8 +87,8 @@ impl Pods {
     /// Sets what the containers of the selected Pods do, including Pods created later.
     ///
     /// It takes precedence over the annotation of a Pod and over earlier scripts. Running
-    /// containers can exit or become unready, but can no longer fail to start. The script ends with
-    /// the cluster: one restarted on the same server no longer has it.
+    /// containers can exit or become unready, but can no longer fail to start. The script lasts as
+    /// long as the cluster: one restarted on the same server does not have it.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Counts the usage of `ResourceQuota`s.
 //!
 //! Admission in the API server relies on this status: it charges the usage with each object it
-//! admits, and refuses what would exceed the limits. This loop counts the existing objects whenever
+//! admits, and rejects what would exceed the limits. This loop counts the existing objects whenever
 //! something in the namespace changes, which frees the quota of deleted objects.
 //!
 //! It reads the quota and then the objects from the server, not from caches: a cache that has the

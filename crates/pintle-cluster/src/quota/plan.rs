@@ -14,9 +14,9 @@ use serde_json::Value;
 
 /// The minimum time between two counts of a quota. Every object in its namespace may trigger one.
 const PACE: Duration = Duration::from_millis(200);
-/// When to count again without a change: Pods that should be gone stop counting.
+/// When to count again without a change, because Pods that should be gone stop counting.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
-/// When to count kinds again that the loop does not watch.
+/// When to count kinds that the loop does not watch again.
 const POLL: Duration = Duration::from_secs(1);
 
 /// The kinds of the core group whose objects the loop watches.
@@ -30,7 +30,7 @@ const WATCHED: [(&str, &str); 7] = [
     ("services", "Service"),
 ];
 
-/// Returns the kind of a plural that the loop knows without discovery.
+/// Returns the kind of a plural, if the loop knows it without discovery.
 pub(crate) fn core_kind(group: &str, plural: &str) -> Option<&'static str> {
     let known = WATCHED.iter().find(|(known, _)| *known == plural);
     known.filter(|_| group.is_empty()).map(|(_, kind)| *kind)
@@ -42,7 +42,7 @@ pub(crate) fn spec(quota: &ResourceQuota) -> Value {
 }
 
 /// Returns how long to wait before counting again. A quota whose status is incomplete cannot wait:
-/// it limits nothing, or refuses everything.
+/// it limits nothing, or rejects everything.
 pub(crate) fn wait(
     quota: &ResourceQuota,
     last: Option<Timestamp>,

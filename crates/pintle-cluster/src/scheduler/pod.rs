@@ -57,7 +57,7 @@ impl PodInfo {
         }
     }
 
-    /// Returns the same for a newer state of the Pod, computing only what changed.
+    /// Returns the properties of a newer state of the Pod, recomputing only what changed.
     pub(super) fn updated(&self, pod: Arc<Pod>) -> Self {
         let resized = |pod: &Pod| {
             let mut statuses = state::container_statuses(pod);
@@ -136,7 +136,7 @@ fn requests(pod: &Pod) -> (Resources, Resources) {
     };
     let any = containers().any(|container: &Container| asks(&container.resources));
     if !any && spec.init_containers.is_none() && spec.overhead.is_none() && !asks(&spec.resources) {
-        // Most Pods of tests request nothing.
+        // Most Pods in tests request nothing.
         let count = i64::try_from(spec.containers.len()).unwrap_or(i64::MAX);
         let scored = [
             ("cpu".to_owned(), 100 * count),

@@ -59,7 +59,7 @@ enum State {
 pub(super) enum Outcome {
     /// It is bound. It leaves the queue when the cache shows that.
     Bound,
-    /// Its status says why it fits nowhere.
+    /// Its status reports why it fits nowhere.
     Refused,
     /// Writing failed.
     Failed,

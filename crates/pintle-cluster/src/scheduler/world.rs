@@ -123,7 +123,7 @@ pub(super) struct Nominated {
 pub(super) enum Change {
     /// None.
     None,
-    /// Those that depend on the nodes of other Pods.
+    /// Those whose placement depends on other Pods.
     Neighbours,
     /// Those with claims.
     Claims,
@@ -135,7 +135,7 @@ pub(super) enum Change {
 #[derive(Debug, Default)]
 pub(super) struct World {
     nodes: BTreeMap<String, NodeInfo>,
-    /// Pods on nodes that are not known (yet), and the node of every Pod, by UID.
+    /// The node of every Pod, even if the node is not known (yet), by UID.
     places: BTreeMap<String, (String, Arc<PodInfo>)>,
     pub(super) nominated: BTreeMap<String, Nominated>,
     namespaces: BTreeMap<String, Labels>,

@@ -17,7 +17,7 @@ use crate::{meta, pods::plan::remaining};
 
 /// Protects a range until no Service has an address in it.
 pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-/// How long a deleted range stays, so that no allocator still uses it.
+/// How long a deleted range is retained, so that allocators stop using it first.
 const GRACE: Duration = Duration::from_secs(10);
 
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";

@@ -352,7 +352,7 @@ async fn create_claims(
     Ok(())
 }
 
-/// Emits the event of a write to a Pod.
+/// Emits the event for a write to a Pod.
 fn record(
     set: &StatefulSet,
     verb: &str,

@@ -73,7 +73,8 @@ pub(super) enum Step {
 /// The writes of a reconcile and the status after them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// In order. A failure ends the reconcile, with parallel management at the end of its batch.
+    /// The steps in order. A failure ends the reconcile; with parallel management, its batch is
+    /// finished first.
     pub(super) steps: Vec<Step>,
     pub(super) status: StatefulSetStatus,
     pub(super) requeue_after: Option<Duration>,

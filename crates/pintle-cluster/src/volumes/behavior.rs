@@ -45,7 +45,7 @@ pub struct ClaimBehavior {
 /// Whether a claim may be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// At once.
+    /// Immediately.
     Free,
     /// After this time.
     For(Duration),
@@ -56,7 +56,7 @@ pub(crate) enum Hold {
 impl ClaimBehavior {
     /// The annotation of a claim that sets its behavior, `pintle.dev/behavior`.
     ///
-    /// A claim with an invalid value is not bound; a warning event says what is wrong.
+    /// A claim with an invalid value is not bound; a warning event contains the error.
     pub const ANNOTATION: &'static str = "pintle.dev/behavior";
 
     /// Returns the behavior of a claim that is bound as soon as possible.

@@ -317,7 +317,8 @@ pub(super) fn status(
     status.phase = Some(phase.to_owned());
     if let Some(volume) = volume.and_then(|volume| volume.spec.as_ref()) {
         status.access_modes.clone_from(&volume.access_modes);
-        // A file system that is smaller than its volume is not checked later.
+        // Set the capacity only when the claim is bound: later, a smaller one means that the file
+        // system has not grown with its volume yet.
         if enters {
             status.capacity.clone_from(&volume.capacity);
             let attributes = &volume.volume_attributes_class_name;

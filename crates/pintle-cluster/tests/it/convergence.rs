@@ -213,7 +213,7 @@ fn idle_cluster_writes_nothing_for_a_day() {
         assert_eq!(gateway.traffic().events, 0);
         cluster.stop().await;
 
-        // Without nodes, whose leases would add 8640 writes.
+        // Do not run the nodes loop, whose leases would add 8640 writes.
         let others = Loops::ALL.without(Loops::NODES);
         let others = builder(&server, &gateway, began).loops(others);
         let cluster = others.start().await;

@@ -159,7 +159,7 @@ async fn taints_repel_pods_and_cordons_do_not() {
     cluster.stop().await;
 }
 
-/// Rolls out an image, and returns the largest numbers of Pods and of unavailable nodes meanwhile.
+/// Rolls out an image. Returns the largest numbers of Pods and of unavailable nodes on the way.
 async fn roll_out(kubectl: &Kubectl, image: &str) -> (usize, i32) {
     kubectl.patch::<DaemonSet>("agent", new_image(image)).await;
     let (mut pods, mut unavailable) = (0, 0);

@@ -271,7 +271,7 @@ async fn pending_pod_runs_once_another_is_deleted_or_finishes() {
         "the node is full"
     );
 
-    // Neither the node nor the pending Pods change, so scheduling must be retried periodically.
+    // Neither the node nor the pending Pods change, so the deletion itself must trigger scheduling.
     kubectl
         .delete::<Pod>("first", &DeleteParams::default())
         .await;

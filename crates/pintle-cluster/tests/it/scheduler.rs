@@ -126,7 +126,7 @@ async fn important_pod_preempts_a_less_important_one() {
     kubectl.create::<Pod>(pod("batch-1", "2", &json!({}))).await;
     assert_eq!(node_of(&kubectl, "batch-1").await, "b");
 
-    // It does not violate the budget, although node `a` comes first.
+    // Evicting from node `b` violates no budget, so it is chosen although node `a` comes first.
     let high = json!({ "priorityClassName": "high" });
     kubectl.create::<Pod>(pod("db-1", "2", &high)).await;
     sleep(Duration::from_secs(2)).await;

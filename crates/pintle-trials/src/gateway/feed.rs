@@ -135,7 +135,8 @@ impl Feed {
                 None
             }
             Fault::TimeTravel => {
-                // A server may lag behind by any number of changes: it has not seen this step yet.
+                // A server may lag behind by any number of changes, so it may not have seen this
+                // step yet.
                 let step = hub.record.lock().before_step;
                 let revision = event.revision.saturating_sub(1).min(step);
                 hub.travel(revision);

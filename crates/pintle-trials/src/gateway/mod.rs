@@ -65,7 +65,7 @@ struct Broken(&'static str);
 pub(crate) struct Session {
     pub(crate) id: u32,
     severed: AtomicBool,
-    /// Until when the process is cut off from the cluster.
+    /// The time until which the process is cut off from the cluster.
     paused_until: Mutex<Option<Instant>>,
 }
 
@@ -475,7 +475,7 @@ fn plain(code: u16, body: impl Into<Bytes>) -> HttpResponse {
     response
 }
 
-/// Returns the response of a server that refuses a request.
+/// Returns the response of a server that rejects a request.
 fn refusal(code: u16) -> HttpResponse {
     let (reason, message) = match code {
         403 => ("Forbidden", "exceeded quota"),

@@ -15,7 +15,7 @@ impl Hub {
         record.busy_for(by + Duration::from_secs(1));
     }
 
-    /// Returns until when events of a resource are held back.
+    /// Returns the time until which events of a resource are held back.
     pub(crate) fn held_until(&self, resource: &ResourceName) -> Option<Instant> {
         let record = self.record.lock();
         let until = *record.holds.get(resource)?;

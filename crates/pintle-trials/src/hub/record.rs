@@ -59,13 +59,13 @@ pub(crate) struct Record {
     pub(super) busy_until: Instant,
     /// Actions of users that wait for something.
     pub(crate) pending: usize,
-    /// Until when the watch events of a resource are held back.
+    /// The time until which the watch events of a resource are held back.
     pub(super) holds: BTreeMap<ResourceName, Instant>,
     /// Resources whose feeds are disconnected.
     pub(super) away: BTreeMap<ResourceName, Away>,
     /// Resources whose next resumed watch has expired.
     pub(super) expired: BTreeSet<ResourceName>,
-    /// Until when the API server is down.
+    /// The time until which the API server is down.
     pub(super) down_until: Option<Instant>,
     /// The times of the requests in the last minute.
     pub(super) window: VecDeque<Instant>,

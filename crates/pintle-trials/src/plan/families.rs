@@ -144,7 +144,7 @@ pub(crate) fn crashes(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     each(trace, pace, &faults, is_effective)
 }
 
-/// Each write is applied, but its response is lost, or says that it timed out.
+/// Each write is applied, but its response is lost or is a 504.
 fn lost_responses(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let faults = match pace {
         Pace::Paced => vec![Fault::LostResponse],

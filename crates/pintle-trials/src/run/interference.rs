@@ -34,7 +34,7 @@ impl Driver<'_> {
         let Some(step) = self.hub.steps.get(index) else {
             return Vec::new();
         };
-        // A shrunk story keeps the numbers of the original one.
+        // A shrunk story retains the step numbers of the original one.
         let number = self.plan.steps.get(index).copied().unwrap_or(index);
         let mut done = Vec::new();
         for (i, (fault, point)) in self.plan.faults.iter().enumerate() {
@@ -225,7 +225,7 @@ async fn upgrade(hub: &Hub, object: &Desired) -> bool {
     done
 }
 
-/// Sets the new property of an upgraded kind, as users do who know it.
+/// Sets the new property of an upgraded kind, as users who know about it do.
 pub(crate) fn set_new_field(value: &mut Value) {
     if value["spec"].is_object() {
         value["spec"][NEW_FIELD] = "b".into();

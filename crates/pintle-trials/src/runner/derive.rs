@@ -34,7 +34,7 @@ pub(super) fn derive(check: &mut Check) -> Result<(), String> {
         let json = "application/json";
         let path = format!("{}?dryRun=All", base.kind.path(&base.namespace));
         let accepts = |value: &Value| {
-            // The server is in this process and answers immediately.
+            // The server is in this process and responds immediately.
             let response = hub
                 .call(Method::POST, &path, json, Some(value))
                 .now_or_never();

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) without: Vec<(String, String)>,
     pub(crate) only: Option<BTreeSet<String>>,
     pub(crate) may_write: Vec<ResourceName>,
-    /// Kinds that hold data, besides those that do for every controller.
+    /// Kinds that hold data, in addition to those that always do.
     pub(crate) precious: Vec<ResourceName>,
     pub(crate) role: Option<Value>,
     pub(crate) pages: PathBuf,

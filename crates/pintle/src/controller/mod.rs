@@ -35,7 +35,7 @@
 //!
 //! - The first reconcile starts when every cache is filled *and* every handler has seen it.
 //! - A reconcile sees what the previous reconcile of the same key wrote through its [`Context`].
-//! - A deletion reaches the queue whatever the predicates say, even if the watch missed it.
+//! - A deletion reaches the queue regardless of the predicates, even if the watch missed it.
 //! - The first list and resyncs enter the queue at low priority, so they do not delay real changes.
 //!
 //! # Example

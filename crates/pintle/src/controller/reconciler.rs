@@ -4,10 +4,10 @@
 //! key ──► object in the cache? ──no──► done                    (by key: reconcile)
 //!             │ yes
 //!             ▼
-//!         finalizer set up? ──yes──► live: store it, go on
+//!         finalizer set up? ──yes──► live: store it, continue
 //!             │ no                   deleting, still there: cleanup, remove it ──► done
 //!             ▼
-//!         being deleted? ──yes──► done, unless asked for       (by key: reconcile)
+//!         being deleted? ──yes──► done, unless enabled         (by key: reconcile)
 //!             │ no
 //!             ▼
 //!         reconcile ──► error policy

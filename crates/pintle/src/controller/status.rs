@@ -19,7 +19,8 @@ use crate::{
     repeats::Repeat,
 };
 
-/// For how many objects and conditions [`Context::report_error`] remembers what it wrote.
+/// The number of objects and conditions for which [`Context::report_error`] remembers what it
+/// wrote.
 const MAX_REPORTED: usize = 10_000;
 
 impl<S> Context<S> {
@@ -243,8 +244,8 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         Ok(true)
     }
 
-    /// Returns the status of `object` as it is stored: from the cache, if that has this version, or
-    /// else from the object itself, which lacks the fields that `K` does not know.
+    /// Returns the stored status of `object`: from the cache if it has this version, or else from
+    /// the object itself, which lacks the fields that `K` does not know.
     pub(super) fn stored_status(&self, object: &K) -> Result<Value, kube::Error> {
         match self.cached_status(object) {
             Some(status) => Ok(status),

@@ -149,13 +149,13 @@ fn slices_hold_a_hundred_endpoints_and_change_little() {
     let changes = converged(&service, &pods(some()), &mut slices);
     assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
     assert_eq!(lengths(&slices), [93, 100, 50]);
-    // The fullest slice with enough room takes the rest.
+    // The fullest slice with enough room receives the rest.
     let changes = converged(&service, &pods(some().chain(400..404)), &mut slices);
     assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
     assert_eq!(lengths(&slices), [97, 100, 50]);
     converged(&service, &pods(240..250), &mut slices);
     assert_eq!(lengths(&slices), [10]);
-    // The empty slice stays as a placeholder.
+    // The empty slice remains as a placeholder.
     converged(&service, &[], &mut slices);
     assert_eq!(
         (lengths(&slices), slices[0].ports.clone()),
@@ -228,7 +228,7 @@ fn pods_with_other_ports_or_families_get_other_slices() {
         ("IPv6", Some(9090), 1),
     ];
     assert_eq!(found, expected);
-    // A family that the Service gives up.
+    // The Service drops a family.
     converged(&service(&json!({})), &pods, &mut slices);
     assert!(slices.iter().all(|slice| slice.address_type == "IPv4"));
 }

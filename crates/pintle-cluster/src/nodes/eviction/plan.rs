@@ -64,7 +64,7 @@ impl Deadlines {
         cancelled.is_some_and(|(why, _)| why == Reason::Taint)
     }
 
-    /// Decides what happens to a Pod because of its node; `None` if the node is gone.
+    /// Decides what happens to a Pod because of its node. `node` is `None` if it is gone.
     pub(super) fn decide(&mut self, pod: &Pod, node: Option<&Node>, now: Timestamp) -> Verdict {
         let Some(node) = node else {
             return self.left(pod, Reason::Gone, QUARANTINE, now);

@@ -1,4 +1,4 @@
-//! The life cycle of nodes, as in kube-controller-manager: a node whose lease expires becomes
+//! The lifecycle of nodes, as in kube-controller-manager: a node whose lease expires becomes
 //! `Unknown`, and nodes get taints for their conditions, which repel Pods.
 //!
 //! Differences from kube-controller-manager: only the leases of simulated nodes are monitored, so a

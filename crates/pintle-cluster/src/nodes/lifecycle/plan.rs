@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus, Taint};
 
 use crate::{meta, pods::fit};
 
-/// How long after the last renewal of its lease a node counts as unreachable.
+/// The time since the last renewal of its lease after which a node counts as unreachable.
 pub(super) const GRACE: Duration = Duration::from_secs(50);
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";

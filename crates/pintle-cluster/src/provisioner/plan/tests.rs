@@ -33,7 +33,7 @@ fn claim(spec: &Value, status: &Value) -> PersistentVolumeClaim {
 fn volume_has_the_properties_of_claim_and_class() {
     let pending = claim(&json!({}), &json!({ "phase": "Pending" }));
     let Step::Create(volume) = plan(&pending, Some(&class()), None) else {
-        panic!("a volume is created");
+        panic!("expected a volume to be created");
     };
     assert_eq!(
         json!(volume),
@@ -70,16 +70,16 @@ fn volume_has_the_properties_of_claim_and_class() {
 #[test]
 fn volume_grows_with_its_claim() {
     let Step::Create(volume) = plan(&claim(&json!({}), &json!({})), Some(&class()), None) else {
-        panic!("a volume is created");
+        panic!("expected a volume to be created");
     };
     let larger = json!({ "resources": { "requests": { "storage": "2Gi" } } });
     let status = |size: &str| json!({ "phase": "Bound", "capacity": { "storage": size } });
     let larger = |size: &str| claim(&larger, &status(size));
     let Step::Expand(volume) = plan(&larger("1Gi"), Some(&class()), Some(&volume)) else {
-        panic!("the volume grows");
+        panic!("expected the volume to grow");
     };
     let Step::Expanded(expanded) = plan(&larger("1Gi"), Some(&class()), Some(&volume)) else {
-        panic!("the status of the claim is written");
+        panic!("expected a status for the claim");
     };
     assert_eq!(json!(expanded.status), status("2Gi"));
     assert_eq!(

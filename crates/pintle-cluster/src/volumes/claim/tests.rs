@@ -70,7 +70,7 @@ fn claim_without_class_gets_the_default_or_waits() {
         class("slow", "Immediate", false),
     ]);
     let Step::Update(updated, None) = plan(&claim(&json!({})), &world) else {
-        panic!("the claim gets a class");
+        panic!("expected the claim to get a class");
     };
     assert_eq!(spec(&updated).storage_class_name.as_deref(), Some("fast"));
     let none = claim(&json!({ "spec": { "storageClassName": "" } }));
@@ -88,7 +88,7 @@ fn provisioner_is_named_once() {
     world.classes.extend([class("fast", "Immediate", true)]);
     let fast = claim(&json!({ "spec": { "storageClassName": "fast" } }));
     let Step::Update(asked, Some(_)) = plan(&fast, &world) else {
-        panic!("the provisioner is named");
+        panic!("expected the provisioner to be named");
     };
     assert_eq!(
         meta::annotation(&asked.metadata, PROVISIONER),
@@ -118,7 +118,7 @@ fn claim_waits_for_its_first_consumer() {
     assert_eq!(reason(&plan(&late, &world)), "WaitForPodScheduled");
     world.consumers = vec![consumer(Some("node-0"))];
     let Step::Update(selected, None) = plan(&late, &world) else {
-        panic!("the node is recorded");
+        panic!("expected the node to be recorded");
     };
     assert_eq!(
         meta::annotation(&selected.metadata, SELECTED_NODE),

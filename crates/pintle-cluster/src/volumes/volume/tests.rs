@@ -81,7 +81,7 @@ fn volume_of_a_deleted_claim_is_released_and_reclaimed() {
     provisioned.metadata.annotations = Some(annotations.into());
     assert_eq!(plan(&provisioned, None), Step::None);
     let Step::Unbind(recycled, Some(_)) = plan(&after("Recycle"), None) else {
-        panic!("the volume is recycled");
+        panic!("expected the volume to be recycled");
     };
     assert_eq!(recycled.spec.unwrap().claim_ref.unwrap().uid, None);
 }
@@ -91,12 +91,12 @@ fn volume_of_a_deleted_claim_is_released_and_reclaimed() {
 fn volume_of_a_claim_that_is_bound_elsewhere_is_freed() {
     let elsewhere = claim("claim", "another");
     let Step::Unbind(reserved, None) = plan(&volume(&json!({})), Some(&elsewhere)) else {
-        panic!("the volume is unbound");
+        panic!("expected the volume to be unbound");
     };
     assert_eq!(reserved.spec.unwrap().claim_ref.unwrap().uid, None);
     let ours = json!({ "metadata": { "annotations": { BOUND_BY_CONTROLLER: "yes" } } });
     let Step::Unbind(free, None) = plan(&volume(&ours), Some(&elsewhere)) else {
-        panic!("the volume is unbound");
+        panic!("expected the volume to be unbound");
     };
     assert_eq!(free.spec.unwrap().claim_ref, None);
     assert_eq!(free.metadata.annotations, None);

@@ -145,7 +145,7 @@ enum Handling {
     Drop,
     /// Forwarded but not answered.
     ForwardUnanswered,
-    /// Forwarded, answered with an error.
+    /// Forwarded, but the response is an error.
     ForwardAndFail,
     Fail,
     NotFound,
@@ -241,7 +241,7 @@ where
                 }
                 Handling::ForwardAndFail => failed(service.call(request).await),
                 Handling::NotFound => {
-                    // A version that is not served: the answer is plain text, not a Status.
+                    // A version that is not served: the response is plain text, not a Status.
                     *request.uri_mut() = "/apis/nothing.example.com/v1".parse().unwrap();
                     service.call(request).await
                 }

@@ -37,7 +37,7 @@ struct Election {
     identity: String,
     /// The last state of the Lease, and when this replica observed it.
     observed: Option<(Option<String>, Instant)>,
-    /// Until when this replica may act.
+    /// The time until which this replica may act.
     until: Option<Instant>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! # The problem
 //!
-//! A reconcile that applies a Deployment, a Service and, if the spec asks for it, an Ingress also
-//! has to delete the Ingress once the spec no longer does. The spec no longer names that object, so
+//! A reconcile that applies a Deployment, a Service and, if the spec enables it, an Ingress also
+//! has to delete the Ingress when the spec no longer does. The spec no longer names that object, so
 //! the controller has to find it in the cluster, without deleting anything else.
 //!
 //! # What belongs to a set
@@ -184,7 +184,7 @@ impl ApplySet<'_> {
     }
 
     /// Adds a child of a kind that is known only at run time. It has to name its namespace, unless
-    /// the controller watches the kind by a type that says whether it is namespaced.
+    /// the controller watches the kind by a type that determines whether it is namespaced.
     ///
     /// The controller has to watch the kind, but any type will do:
     /// `owns::<PartialObjectMeta<Widget>>()`, or a struct with some of its fields.
