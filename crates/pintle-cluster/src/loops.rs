@@ -138,7 +138,7 @@ pub(crate) struct RunningLoops {
 }
 
 impl RunningLoops {
-    /// Starts the loops, and waits up to 5 s for the shared informers to sync and as long for the
+    /// Starts the loops, and waits up to 5 s each for the shared informers to sync and for the
     /// nodes to be ready, so that tests can use them immediately.
     pub(crate) async fn start(environment: Environment, loops: Vec<Loop>) -> Self {
         let names: Vec<_> = loops.iter().map(|one| one.name).collect();
@@ -180,7 +180,8 @@ impl RunningLoops {
             names,
             _informers: retained,
         };
-        // The manager's task has not run yet, and only started informers are waited for.
+        // Let the manager's task start the informers first, because only started ones are waited
+        // for.
         tokio::task::yield_now().await;
         if let Err(error) = informers.wait_for_sync_within(SYNC_TIMEOUT).await {
             tracing::warn!(%error, "informers did not sync in time; loops will start once they do");

@@ -15,7 +15,7 @@ use crate::meta;
 pub(crate) struct Target {
     /// All namespaces if it is `None`.
     pub(crate) namespace: Option<String>,
-    /// The text of the selector; equal texts select the same. All objects if it is empty.
+    /// The text of the selector; selectors with equal texts are equal. All objects if it is empty.
     pub(crate) selector: String,
 }
 

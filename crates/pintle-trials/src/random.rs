@@ -213,7 +213,7 @@ fn are_random(a: &str, b: &str) -> bool {
     }
     let start = common(a.bytes(), b.bytes());
     let end = common(a[start..].bytes().rev(), b[start..].bytes().rev());
-    // Random texts may agree in some places; what counts is what surrounds the difference.
+    // Random texts may have characters in common, so compare what surrounds the difference.
     let word = |text: &str| {
         let from = text[..start].rfind(is_separator).map_or(0, |at| at + 1);
         let to = text.len() - end;

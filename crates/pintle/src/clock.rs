@@ -1,7 +1,7 @@
 //! Time and randomness, injected so that tests can replace both, and a hash that never changes.
 //!
 //! [`Clock`] supplies the timestamps that leave the process; [`Rng`] supplies jitter and generated
-//! names; [`StableHash`] supplies names and fingerprints that follow from data. Durations and timers
+//! names; [`StableHash`] supplies names and fingerprints derived from data. Durations and timers
 //! come from tokio, which tests can pause.
 
 use std::time::Duration;

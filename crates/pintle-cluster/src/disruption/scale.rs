@@ -31,7 +31,7 @@ impl Kinds {
     }
 }
 
-/// Returns the scales of those controllers of these Pods that exist.
+/// Returns the scales of the existing controllers of these Pods.
 ///
 /// `ReplicaSet`s and Deployments are read from the cache. Other kinds, including custom resources,
 /// are read through their scale subresource.

@@ -132,7 +132,7 @@ async fn reconcile(
     let host = node.as_deref().and_then(nodes::plan::address_of);
     let (Some(node), Some(host)) = (node, host) else {
         // The node is unknown or not simulated, so its own kubelet is responsible. A deleted Pod is
-        // removed anyway; otherwise it would never be.
+        // removed anyway; otherwise it would remain forever.
         if cached.is_being_deleted() {
             remove(&cx, &key, cached.uid()).await?;
         }

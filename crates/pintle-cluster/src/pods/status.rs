@@ -84,8 +84,8 @@ pub(super) fn report(pod: &Pod, place: Place, state: &Containers<'_>, now: Times
     }
 }
 
-/// Returns the status of a Pod that has changed while its containers have not: the generation that
-/// the kubelet has seen.
+/// Returns the status of a Pod that has changed while its containers have not: only the observed
+/// generation differs.
 pub(super) fn observed(pod: &Pod) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.observed_generation = pod.metadata.generation;

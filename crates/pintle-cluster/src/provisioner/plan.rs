@@ -121,7 +121,7 @@ pub(super) fn volume_key(claim: &PersistentVolumeClaim) -> ObjectKey {
     ObjectKey::cluster(&format!("pvc-{}", meta::uid(&claim.metadata)))
 }
 
-/// Returns whether the storage behind a volume is to be deleted, and with it the volume.
+/// Returns whether to delete a volume together with the storage behind it.
 pub(super) fn is_deletable(volume: &PersistentVolume) -> bool {
     !meta::is_being_deleted(&volume.metadata)
         && current_phase(volume) == "Released"

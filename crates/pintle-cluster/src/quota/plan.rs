@@ -16,7 +16,7 @@ use serde_json::Value;
 const PACE: Duration = Duration::from_millis(200);
 /// When to count again without a change, because Pods that should be gone stop counting.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
-/// When to count kinds that the loop does not watch again.
+/// How soon to recount kinds that the loop does not watch.
 const POLL: Duration = Duration::from_secs(1);
 
 /// The kinds of the core group whose objects the loop watches.

@@ -26,14 +26,14 @@ fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
 }
 
 #[test]
-fn hash_is_that_of_upstream() {
+fn hash_equals_that_of_upstream() {
     // The 32-bit FNV-1 of "foo0" is 3031504857.
     assert_eq!(hash("foo", 0), "7475948d9c");
     assert_ne!(hash("foo", 0), hash("foo", 1));
 }
 
 #[test]
-fn template_survives_a_revision() {
+fn template_is_restored_from_its_revision() {
     let revision = revision("a", 1);
     assert_eq!(template_of(&revision), Some(template("a")));
     let hash = &meta::labels(&revision.metadata)["controller.kubernetes.io/hash"];
@@ -68,7 +68,7 @@ fn history_limit_spares_live_revisions() {
 }
 
 #[test]
-fn largest_number_is_reused() {
+fn revision_number_does_not_overflow() {
     let revisions = [revision("a", 7), revision("b", i64::MAX)];
     let newest = Step::Current(revisions[1].clone());
     assert_eq!(plan(&template("b"), &revisions), newest);

@@ -33,7 +33,7 @@ pub(super) struct PodInfo {
     pub(super) uid: String,
     pub(super) priority: i32,
     pub(super) requests: Resources,
-    /// The requests if containers without any had the default ones.
+    /// The requests, with defaults for containers that request nothing.
     pub(super) scored: Resources,
     pub(super) ports: Vec<HostPort>,
     pub(super) terms: Terms,

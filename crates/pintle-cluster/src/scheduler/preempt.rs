@@ -41,7 +41,7 @@ pub(super) struct Refused {
     pub(super) nomination: Nomination,
 }
 
-/// Chooses the Pods to evict for a Pod that fits nowhere, for these reasons.
+/// Chooses the Pods to evict for a Pod that fits nowhere because of `rejections`.
 pub(super) fn plan(
     pod: &Arc<PodInfo>,
     view: &View<'_>,
@@ -82,8 +82,8 @@ pub(super) fn plan(
     })
 }
 
-/// Returns why a Pod may not preempt others: its policy forbids it, or others are already leaving
-/// for it.
+/// Returns why a Pod may not preempt others: its policy forbids it, or others are already being
+/// evicted for it.
 fn ineligible(pod: &PodInfo, view: &View<'_>, rejections: &Rejections) -> Option<&'static str> {
     let spec = pod.pod.spec.as_ref();
     let policy = spec.and_then(|spec| spec.preemption_policy.as_deref());

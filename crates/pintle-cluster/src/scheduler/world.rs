@@ -1,7 +1,7 @@
 //! The scheduler's view of the cluster: nodes, the Pods on them, and the Pods nominated to them.
 //!
-//! A Pod counts on its node from the moment it is assumed there, before the cache shows its binding.
-//! Otherwise Pods created together would all be placed in the same free space.
+//! A Pod counts towards its node from the moment it is assumed there, before the cache shows its
+//! binding. Otherwise Pods created together would all be placed in the same free space.
 
 use std::{collections::BTreeMap, sync::Arc};
 

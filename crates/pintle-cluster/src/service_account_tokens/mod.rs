@@ -1,5 +1,5 @@
-//! Fills Secrets of the type `kubernetes.io/service-account-token` with a token of their account, and
-//! deletes them with it.
+//! Fills Secrets of the type `kubernetes.io/service-account-token` with a token of their account,
+//! and deletes them with the account.
 //!
 //! A token is bound to its Secret: it is valid until the Secret or the account is deleted.
 

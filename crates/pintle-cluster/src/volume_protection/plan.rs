@@ -15,9 +15,9 @@ pub(super) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 pub(super) enum Need {
     /// Nothing.
     None,
-    /// The finalizer, because it is not being deleted.
+    /// Add the finalizer, because the object is not being deleted.
     Finalizer,
-    /// Removal of the finalizer once the object is unused, because it is being deleted.
+    /// Remove the finalizer once the object is unused, because it is being deleted.
     Release,
 }
 

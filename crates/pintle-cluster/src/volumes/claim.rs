@@ -304,8 +304,8 @@ fn annotate_if_absent(claim: &mut PersistentVolumeClaim, key: &str) {
     }
 }
 
-/// Returns the status of a claim in a phase, with the properties of its volume, or `None` if it has
-/// that status.
+/// Returns the status of a claim in a phase, with the properties of its volume, or `None` if it
+/// already has that status.
 pub(super) fn status(
     claim: &PersistentVolumeClaim,
     phase: &str,
@@ -317,8 +317,8 @@ pub(super) fn status(
     status.phase = Some(phase.to_owned());
     if let Some(volume) = volume.and_then(|volume| volume.spec.as_ref()) {
         status.access_modes.clone_from(&volume.access_modes);
-        // Set the capacity only when the claim is bound: later, a smaller one means that the file
-        // system has not grown with its volume yet.
+        // Set the capacity only when the claim becomes bound: later, a smaller one means that the
+        // file system has not grown with its volume yet.
         if enters {
             status.capacity.clone_from(&volume.capacity);
             let attributes = &volume.volume_attributes_class_name;

@@ -209,7 +209,7 @@ async fn reconcile_claim(
     Ok(action)
 }
 
-/// Reads the inputs of the decision about a claim: few, if the claim names its volume.
+/// Reads the inputs of the decision for a claim, which are few if the claim names its volume.
 fn world(
     claim: &PersistentVolumeClaim,
     key: &ObjectKey,

@@ -1,4 +1,4 @@
-//! `kubectl logs`, and requests that are refused because no containers run.
+//! `kubectl logs`, and requests that are rejected because no containers run.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The program under thousands of clients: idle, half-open, slow, and writing ones. In the real tier,
-//! because it needs sockets and a minute.
+//! The program under thousands of clients: idle, half-open, slow, and writing ones. This is in the
+//! real tier because it needs sockets and a minute.
 
 #![cfg(target_os = "linux")]
 use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ const HALF_OPEN: usize = 500;
 const SLOW_WATCHERS: usize = 200;
 const WRITERS: usize = 1000;
 
-/// The number of slow watchers that read everything in the end; the others disconnect.
+/// The number of slow watchers that eventually read everything; the others disconnect.
 const LATE_READERS: usize = 10;
 
 /// The number of concurrent connects, well below the handshake limit of the server.

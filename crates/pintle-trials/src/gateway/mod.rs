@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Cuts the process off from the cluster for a while, and starts another one. In a paced story,
-    /// the user applies the next step when both run: a former leader must not react to it.
+    /// the user applies the next step once both run: a former leader must not react to it.
     fn pause(&self, hub: &Arc<Hub>) {
         *self.paused_until.lock() = Some(Instant::now() + PAUSE);
         let mut record = hub.record.lock();

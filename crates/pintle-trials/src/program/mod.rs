@@ -8,9 +8,9 @@
 //!    └────────────── kill, stop, continue ───┘
 //! ```
 //!
-//! The planners, the story and the oracles are the same as for a controller in this process. A write
-//! is known by what the server commits, and the fault is injected before the response leaves: a
-//! crash after one write is also a crash before the next write.
+//! The planners, the story and the oracles are the same as for a controller in this process. A
+//! write is known from what the server commits, and the fault is injected before the response
+//! leaves: a crash after one write is also a crash before the next write.
 
 mod proxy;
 mod story;
@@ -48,7 +48,7 @@ use crate::{
 
 /// How long a crashed program takes to restart.
 const RESTART: Duration = Duration::from_secs(1);
-/// How long a program is stopped, as by a debugger or a machine without memory.
+/// How long a program is stopped, as by a debugger or a machine out of memory.
 const STOPPED: Duration = Duration::from_secs(5);
 /// How long the API server is down.
 const DOWN: Duration = Duration::from_secs(3);

@@ -12,9 +12,9 @@ use crate::object::Labels;
 
 /// The labels of each slot, with equal label sets stored once.
 ///
-/// Objects of one owner mostly have equal labels. A selector is therefore matched once per label
-/// set, and the result for an object is found by the number of its set, without touching the object.
-/// This pays off if there are fewer sets than objects. A set without slots is removed.
+/// Objects of one owner usually have equal labels. A selector is therefore matched once per label
+/// set, and the result for an object is found by the number of its set, without touching the
+/// object. This pays off if there are fewer sets than objects. A set without slots is removed.
 #[derive(Default)]
 pub(super) struct LabelSets {
     hasher: DefaultHashBuilder,

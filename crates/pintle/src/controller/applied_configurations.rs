@@ -12,9 +12,9 @@
 //! 1. The configuration is the one last applied. If it changed, even just by dropping a field, the
 //!    controller has to apply, because only the server knows which fields to remove.
 //! 2. In those fields, the cached child still has the values that the server stored after the last
-//!    apply. Maps are compared by the keys the configuration names, lists and, in the `spec`, maps
-//!    of scalars as a whole; all other fields of the child are ignored. A child that has not
-//!    changed at all since is not even decoded.
+//!    apply. Maps are compared by the keys the configuration names; lists and, in the `spec`, maps
+//!    of scalars are compared as a whole. All other fields of the child are ignored. A child that
+//!    has not changed at all since is not even decoded.
 //!
 //! When in doubt, the controller applies: the first time after a start (an earlier version may have
 //! applied other fields), after another writer changed a list that the configuration names, and

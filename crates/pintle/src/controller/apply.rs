@@ -159,15 +159,15 @@ impl ApplyError {
 ///
 /// The write is skipped if `child` is the configuration this controller last applied, and the
 /// cached object still has the values that the server stored for those fields. Maps are compared by
-/// the keys that `child` names, lists and, in the `spec`, maps of scalars such as selectors as a
-/// whole. All other fields are ignored: defaults, values the server normalized and fields of other
-/// managers cause no write. The first reconcile after a start always applies, because only the
-/// server knows which fields an earlier version of the controller applied.
+/// the keys that `child` names; lists and, in the `spec`, maps of scalars such as selectors are
+/// compared as a whole. All other fields are ignored: defaults, values the server normalized and
+/// fields of other managers cause no write. The first reconcile after a start always applies,
+/// because only the server knows which fields an earlier version of the controller applied.
 ///
 /// # Conflicts
 ///
 /// The apply is forced, as Kubernetes recommends for controllers: the child belongs to the
-/// controller, so fields of other managers are taken over. Leave a field out to leave it to others
+/// controller, so fields of other managers are taken over. Omit a field to leave it to others
 /// (`spec.replicas` to an autoscaler), or choose [`without_force`](Self::without_force).
 #[must_use = "an apply does nothing until it is awaited"]
 pub struct ApplyOwned<'a, K: Kind> {

@@ -293,9 +293,10 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Also calls the reconcile function for objects that are being deleted.
     ///
     /// By default [`run`](Self::run) passes on live objects only: creating children for an object
-    /// that is being deleted works against the garbage collector. With this, as in kube-runtime and
-    /// controller-runtime, the function has to check the deletion timestamp itself, usually through
-    /// [`Context::finalizer`]. [`run_by_key`](Self::run_by_key) always calls the function.
+    /// that is being deleted works against the garbage collector. With this setting, as in
+    /// kube-runtime and controller-runtime, the function has to check the deletion timestamp
+    /// itself, usually through [`Context::finalizer`]. [`run_by_key`](Self::run_by_key) always
+    /// calls the function.
     pub fn reconcile_deleting(mut self) -> Self {
         self.settings.reconcile_deleting = true;
         self

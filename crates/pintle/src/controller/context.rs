@@ -28,13 +28,13 @@ use crate::{
 /// # State
 ///
 /// `S` is the state set with [`Controller::state`](super::Controller::state). A context
-/// dereferences to it, so `cx.bucket_api` reads a field of your state. Call a method of your state
-/// that has the same name as one of `Context` as `cx.state().name()`.
+/// dereferences to it, so `cx.bucket_api` reads a field of your state. If a method of your state
+/// has the same name as one of `Context`, call it as `cx.state().name()`.
 ///
 /// # Reads
 ///
-/// [`lister`](Self::lister) reads a cache of the controller, [`owned`](Self::owned) lists what the
-/// reconciled object controls.
+/// [`lister`](Self::lister) reads a cache of the controller, and [`owned`](Self::owned) lists what
+/// the reconciled object controls.
 ///
 /// # Writes
 ///
@@ -321,8 +321,8 @@ impl<S> Context<S> {
         self.writes().delete(object).await
     }
 
-    /// Applies `object` with server-side apply: the fields it sets become the controller's, fields
-    /// that it set before and no longer sets are removed.
+    /// Applies `object` with server-side apply: the fields it sets become the controller's, and
+    /// fields that it set before and no longer sets are removed.
     ///
     /// Await the result. A field that another manager owns with a different value is a conflict;
     /// [`force`](Apply::force) takes it over.

@@ -269,7 +269,7 @@ impl Opened {
         self.informers.is(informers)
     }
 
-    /// Runs the workers until `shutdown`, the end of the queue, or the end of an informer. Running
+    /// Runs the workers until `shutdown`, or until the queue or an informer stops. Running
     /// reconciles then have the controller's own time limit to finish, but at most `grace`.
     ///
     /// Not cancel safe: dropping the future drops running reconciles.

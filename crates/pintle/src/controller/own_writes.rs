@@ -7,8 +7,8 @@
 //! Writes and caches are matched by group and kind, whatever the Rust type: a created `Pod` is
 //! awaited in caches of `Pod`, of its metadata, and of any struct with a few of its fields.
 //!
-//! A cache of several namespaces has a watch for each, and each reaches versions on its own. Records
-//! are therefore per *lane*: a cache, or one namespace of it.
+//! A cache of several namespaces has a watch for each, and each watch advances independently.
+//! Records are therefore per *lane*: a cache, or one namespace of it.
 //!
 //! A record is dropped once the cache shows the write, whether or not the key runs again. The queue
 //! never runs a key concurrently with itself, so the records of a key have one writer and one
@@ -195,7 +195,7 @@ impl OwnWrites {
         }
     }
 
-    /// Drops the record of a deletion that failed or only marked the object.
+    /// Drops the record of a deletion that failed or only marked the object for deletion.
     pub(super) fn not_deleted(
         &self,
         key: &ObjectKey,

@@ -1,6 +1,6 @@
 //! Predicates: which changes are worth a reconcile.
 //!
-//! A predicate sees additions and updates. A deletion always reaches the queue.
+//! A predicate sees additions and updates. Deletions always reach the queue.
 
 use std::{fmt, sync::Arc};
 

@@ -88,7 +88,7 @@ impl ControllerError {
 pub struct Stopped {
     /// Why it stopped.
     pub reason: StopReason,
-    /// The keys whose reconcile was dropped because it did not end in time.
+    /// The keys whose reconcile was dropped because it did not finish in time.
     pub unfinished: Vec<ObjectKey>,
     /// The number of keys that were ready.
     pub waiting: usize,

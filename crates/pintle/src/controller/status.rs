@@ -78,7 +78,7 @@ impl<S> Context<S> {
     /// the error as its message, and records one `Warning` event.
     ///
     /// The event is recorded only when the condition changed, so retries of the same failure do not
-    /// repeat it. Returns whether it did.
+    /// repeat it. Returns whether the condition changed.
     ///
     /// Every status write enqueues the key immediately, so an error whose message differs each
     /// time, for example because it names a request, would never be retried with back-off. While

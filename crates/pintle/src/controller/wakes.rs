@@ -6,10 +6,10 @@
 //! terms.
 //!
 //! The queue holds each key once, so a stream that names objects of the controller's own cache can
-//! always be read, even on a standby, whose queue holds all of them. A stream may name any other key,
-//! though. After each thousand keys, its task stops reading while the queue holds many more keys than
-//! the cache holds objects, so that a bounded channel behind the stream fills up and slows its senders
-//! down.
+//! always be read, even on a standby, whose queue holds all of them. A stream may name any other
+//! key, though. After every thousand keys, its task stops reading while the queue holds many more
+//! keys than the cache holds objects, so that a bounded channel behind the stream fills up and
+//! slows its senders down.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -63,7 +63,7 @@ impl<K: Kind> Clone for OwnKeys<K> {
 
 /// How many keys a stream may add before its task checks the queue.
 const BURST: usize = 1024;
-/// By how many ready keys the queue may exceed the cache before it counts as full.
+/// How many more ready keys than cached objects the queue may hold before it counts as full.
 const FULL: usize = 16 * 1024;
 /// How often a task checks a full queue.
 const PAUSE: Duration = Duration::from_millis(50);

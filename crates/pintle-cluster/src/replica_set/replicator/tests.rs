@@ -4,7 +4,7 @@ use super::*;
 
 /// Proves replicaset/scale.
 #[test]
-fn controller_is_a_set_with_another_selector() {
+fn replication_controller_converts_to_a_replica_set() {
     let controller: ReplicationController = serde_json::from_value(json!({
         "metadata": { "name": "web", "generation": 3 },
         "spec": {

@@ -51,7 +51,7 @@ fn role_with_all_rules_is_left_alone() {
 }
 
 #[test]
-fn other_roles_have_no_plan() {
+fn roles_without_aggregation_have_no_plan() {
     let plain = role("a", "to-view", &json!([get("pods")]), None);
     assert_eq!(rules(&plain, std::slice::from_ref(&plain)), None);
 }

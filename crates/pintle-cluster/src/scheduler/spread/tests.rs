@@ -40,7 +40,7 @@ fn required_spread_keeps_zones_level() {
 
 /// Proves pods/scheduling.
 #[test]
-fn domains_count_by_minimum_and_policies() {
+fn spread_respects_min_domains_and_node_policies() {
     let web = |more: &Value| pod("web-2", &constraint("DoNotSchedule", more));
     let one = || Cluster::zones(1).with("a", pod("web-1", &json!({})));
     assert_eq!(one().node_for(&web(&json!({}))), "a");

@@ -158,7 +158,7 @@ fn parallel_set_creates_all_pods_together() {
 }
 
 #[test]
-fn ordinals_start_where_the_spec_says() {
+fn ordinals_start_at_the_configured_number() {
     let spec = json!({ "ordinals": { "start": 5 }, "replicas": 1 });
     assert_eq!(World::new(spec.clone(), []).steps(), ["create db-5@new"]);
     let moved = World::new(spec, [pod(0, "new", Ready), pod(5, "new", Ready)]);

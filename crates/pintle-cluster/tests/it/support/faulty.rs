@@ -104,8 +104,8 @@ impl FaultyLoops {
     }
 }
 
-/// Returns a builder for loops on `server`, whose requests pass `gateway`. Their clock shows the time
-/// since `began`, so it continues after a restart.
+/// Returns a builder for loops on `server`, whose requests pass through `gateway`. Their clock
+/// shows the time since `began`, so it continues after a restart.
 pub fn builder(server: &ApiServer, gateway: &Gateway, began: Instant) -> Builder {
     Cluster::builder()
         .server(server.clone())

@@ -29,7 +29,7 @@ impl Program {
         Self::spawn(command)
     }
 
-    /// Like [`start`](Self::start), for a command that ends in the program.
+    /// Like [`start`](Self::start), for a command line that ends with the program.
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());

@@ -1,5 +1,5 @@
-//! Controllers in the styles in which people write them, each with and without a bug that operators
-//! have had. The check knows nothing about them: every family of faults and every oracle is on.
+//! Controllers in common styles, each with and without a bug that operators have had. The check is
+//! not tuned to them: every family of faults and every oracle is enabled.
 //!
 //! `PINTLE_TRIALS_BUDGET=10m` tries every fault on the controllers without a bug, then pairs and
 //! combinations.

@@ -1,6 +1,6 @@
-//! Mark and sweep in rounds, without watches, from lists of any version. Reproduces
-//! percona/percona-server-mongodb-operator's K8SPSMDB-430: the sweep deletes by name what is not in
-//! a list that may be old.
+//! Mark and sweep in periodic passes, without watches, from lists that accept any version.
+//! Reproduces percona/percona-server-mongodb-operator's K8SPSMDB-430: the sweep deletes by name
+//! what is missing from a list that may be stale.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A state machine in the status: Creating, Updating, Ready. The bug is the shape of
+//! A state machine in the status: Creating, Updating, Ready. The bug is like that of
 //! pingcap/tidb-operator#4946: while an update is in progress, changes of the spec are ignored, and
 //! nothing picks them up afterwards.
 
