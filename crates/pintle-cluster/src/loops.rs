@@ -171,7 +171,7 @@ impl RunningLoops {
         let task = tokio::spawn(async move {
             match manager.run_until(&shutdown).await {
                 Ok(stopped) => tracing::debug!(?stopped, "loops stopped"),
-                Err(error) => tracing::error!(%error, "loops stopped"),
+                Err(error) => tracing::error!(%error, "loops stopped with an error"),
             }
         });
         let running = Self {
