@@ -65,7 +65,8 @@ impl Loops {
     pub const CRON_JOB: Self = Self(1 << 15);
     /// Runs a Pod of each `DaemonSet` on every node that its template allows.
     pub const DAEMON_SET: Self = Self(1 << 16);
-    /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users write.
+    /// Writes the `EndpointSlice`s and Endpoints of Services, and mirrors Endpoints that users
+    /// write.
     pub const ENDPOINTS: Self = Self(1 << 17);
     /// Binds `PersistentVolumeClaim`s to volumes, and creates those of ephemeral volumes. Pods wait
     /// for their claims.
@@ -75,7 +76,8 @@ impl Loops {
     pub const PROVISIONER: Self = Self(1 << 19);
     /// Creates and deletes the Pods of `ReplicationController`s.
     pub const REPLICATION_CONTROLLER: Self = Self(1 << 20);
-    /// Scales the targets of `HorizontalPodAutoscaler`s; see [`Cluster::load`](crate::Cluster::load).
+    /// Scales the targets of `HorizontalPodAutoscaler`s; see
+    /// [`Cluster::load`](crate::Cluster::load).
     pub const AUTOSCALER: Self = Self(1 << 21);
     /// Reports `ServiceCIDR`s as ready, and keeps an `IPAddress` for each address of a Service.
     pub const SERVICE_CIDR: Self = Self(1 << 22);

@@ -111,7 +111,8 @@ impl Loop {
         }
     }
 
-    /// Sets the kinds the loop implements. The server does not warn that such objects have no effect.
+    /// Sets the kinds the loop implements. The server does not warn that such objects have no
+    /// effect.
     pub(crate) fn acts_on(self, kinds: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             acts_on: kinds,

@@ -16,9 +16,9 @@ use pintle_apiserver::{ApiServer, Authorization, Bound, MergedContext, PodDeleti
 use pintle_cluster::{Cluster, Script};
 use tracing_subscriber::EnvFilter;
 
-/// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
-/// into Pods, write the endpoints of Services and bind claims to volumes. No containers run; Pods live
-/// on simulated nodes.
+/// Runs a Kubernetes cluster in one process: an API server and the controllers that turn
+/// Deployments into Pods, write the endpoints of Services and bind claims to volumes. No containers
+/// run; Pods live on simulated nodes.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Options {
@@ -198,8 +198,8 @@ fn greet(
     )
 }
 
-/// Raises the soft limit of open files to the hard limit, as the Go runtime does. Each connection is
-/// a file, and the usual soft limit of 1,024 exists only for programs that use `select`.
+/// Raises the soft limit of open files to the hard limit, as the Go runtime does. Each connection
+/// is a file, and the usual soft limit of 1,024 exists only for programs that use `select`.
 #[cfg(unix)]
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};

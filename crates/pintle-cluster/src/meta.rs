@@ -132,7 +132,8 @@ pub(crate) fn without_finalizer(meta: &ObjectMeta, finalizer: &str) -> Vec<Strin
     finalizers.filter(|it| *it != finalizer).cloned().collect()
 }
 
-/// Truncates a timestamp to whole seconds, as on the wire, so that it compares equal when read back.
+/// Truncates a timestamp to whole seconds, as on the wire, so that it compares equal when read
+/// back.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

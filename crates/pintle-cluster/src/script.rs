@@ -178,8 +178,8 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not YAML or JSON, has an unknown field, or a value is invalid; the error
-    /// names the entry.
+    /// Fails if the text is not YAML or JSON, has an unknown field, or a value is invalid; the
+    /// error names the entry.
     pub fn parse(text: &str) -> Result<Self, InvalidScript> {
         let documents = crd::documents(text).map_err(|error| InvalidScript(error.to_string()))?;
         let mut script = Self::default();

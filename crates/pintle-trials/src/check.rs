@@ -267,9 +267,9 @@ impl Check {
         self
     }
 
-    /// Declares that objects of a kind hold data: the controller must not delete one more often than
-    /// without faults, even if it creates it again. Secrets, claims, volumes and namespaces always
-    /// do.
+    /// Declares that objects of a kind hold data: the controller must not delete one more often
+    /// than without faults, even if it creates it again. Secrets, claims, volumes and namespaces
+    /// always do.
     pub fn precious<K>(mut self) -> Self
     where
         K: Resource<DynamicType = ()>,

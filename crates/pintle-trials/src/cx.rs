@@ -39,8 +39,8 @@ impl Cx {
         self.rng.clone()
     }
 
-    /// Returns the number of this process, from 1. Processes that run side by side differ, so it can
-    /// be part of the identity with which a replica holds a Lease.
+    /// Returns the number of this process, from 1. Processes that run side by side differ, so it
+    /// can be part of the identity with which a replica holds a Lease.
     pub fn process(&self) -> u32 {
         self.gateway.session.id
     }

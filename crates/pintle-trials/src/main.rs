@@ -23,8 +23,8 @@ struct Run {
     /// KUBECONFIG
     #[arg(long, value_name = "COMMAND")]
     controller: String,
-    /// Folder of YAML files, applied in the order of their names; NAME.delete.yaml deletes. CRDs and
-    /// given*.yaml are installed before the program starts
+    /// Folder of YAML files, applied in the order of their names; NAME.delete.yaml deletes. CRDs
+    /// and given*.yaml are installed before the program starts
     #[arg(long, value_name = "DIR")]
     story: PathBuf,
     /// Only these families of faults, such as crash-after,paused

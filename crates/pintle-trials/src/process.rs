@@ -48,8 +48,8 @@ pub(crate) fn ignore_panics() {
     MAIN_TASK.set(NO_PROCESS);
 }
 
-/// Returns the number of a task. Tokio numbers tasks in the order in which they are spawned. It does
-/// not promise to; `panics_of_crashed_processes_do_not_count` fails if that changes.
+/// Returns the number of a task. Tokio numbers tasks in the order in which they are spawned. It
+/// does not promise to; `panics_of_crashed_processes_do_not_count` fails if that changes.
 fn number(task: tokio::task::Id) -> u64 {
     task.to_string().parse().unwrap_or(NO_PROCESS - 1)
 }

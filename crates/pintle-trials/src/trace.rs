@@ -52,8 +52,8 @@ pub struct Request {
     pub target: Target,
     /// Its stable name.
     pub fingerprint: String,
-    /// How many requests with this fingerprint came before, plus one; 0 if a timer sent it while the
-    /// cluster was idle.
+    /// How many requests with this fingerprint came before, plus one; 0 if a timer sent it while
+    /// the cluster was idle.
     pub nth: u32,
     /// The incarnation of the process that sent it, from 1.
     pub process: u32,

@@ -1,8 +1,8 @@
 //! The cost of a key in the work queue.
 //!
 //! Run it with `cargo bench -p pintle --bench queue`. Each figure is the best of many short rounds,
-//! so that some of them run undisturbed even on a busy machine. With several workers the CPU time of
-//! all threads is shown too, because wall time says little on a busy machine.
+//! so that some of them run undisturbed even on a busy machine. With several workers the CPU time
+//! of all threads is shown too, because wall time says little on a busy machine.
 
 #![allow(
     clippy::print_stdout,

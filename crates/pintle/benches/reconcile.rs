@@ -1,8 +1,8 @@
 //! The overhead of a controller per reconcile.
 //!
 //! Run it with `cargo bench -p pintle --bench reconcile`. Keys pass through the queue of a running
-//! controller whose reconcile function returns immediately, or looks up its object first. Each figure
-//! is the CPU time of the only thread, the best of several rounds.
+//! controller whose reconcile function returns immediately, or looks up its object first. Each
+//! figure is the CPU time of the only thread, the best of several rounds.
 
 #![allow(
     clippy::print_stdout,

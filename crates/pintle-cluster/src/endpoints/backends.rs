@@ -61,8 +61,8 @@ pub(super) fn families(service: &Service) -> Vec<Family> {
     )
 }
 
-/// Returns the selector of a Service whose endpoints are derived from Pods, or `None` if users write
-/// them.
+/// Returns the selector of a Service whose endpoints are derived from Pods, or `None` if users
+/// write them.
 pub(super) fn selector(service: &Service) -> Option<Selector> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {

@@ -2,7 +2,8 @@
 //!
 //! Pure functions of the observed state. A reconcile calls these in order, with writes in between:
 //!
-//! 1. [`Sync::new`] counts the Pods and decides whether the Job has failed or met its success policy.
+//! 1. [`Sync::new`] counts the Pods and decides whether the Job has failed or met its success
+//!    policy.
 //! 2. [`Sync::work`] returns which Pods to create or delete.
 //! 3. [`Sync::done`] takes the result into account and decides whether the Job is complete.
 //! 4. [`Sync::track`] and [`Sync::conclude`], in [`track`](super::track), count finished Pods and
@@ -327,8 +328,8 @@ impl<'a> Sync<'a> {
         usize::try_from(wanted).unwrap_or_default()
     }
 
-    /// Returns at least `count` active Pods to delete: those with invalid or duplicate indexes, then
-    /// those that have made the least progress.
+    /// Returns at least `count` active Pods to delete: those with invalid or duplicate indexes,
+    /// then those that have made the least progress.
     fn surplus(&self, count: usize) -> Vec<Arc<Pod>> {
         let mut pods = self.active.clone();
         pods.sort_by_key(|pod| removal_rank(pod));

@@ -24,8 +24,8 @@ use crate::{
     meta,
 };
 
-/// How often to check for remaining objects: Pods with a grace period, objects with finalizers. Their
-/// deletion does not enqueue the namespace.
+/// How often to check for remaining objects: Pods with a grace period, objects with finalizers.
+/// Their deletion does not enqueue the namespace.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// Runs the loop until `stop` is cancelled.

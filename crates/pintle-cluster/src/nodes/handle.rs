@@ -79,8 +79,8 @@ impl NodeHandle {
         self.behave(NodeBehavior::healthy())
     }
 
-    /// Fills the disk: the node reports `DiskPressure` and evicts a Pod every ten seconds, the least
-    /// important first.
+    /// Fills the disk: the node reports `DiskPressure` and evicts a Pod every ten seconds, the
+    /// least important first.
     ///
     /// # Errors
     ///
@@ -134,8 +134,8 @@ impl NodeHandle {
         Ok(())
     }
 
-    /// Cordons the node, evicts its Pods except those of `DaemonSet`s, and waits until they are gone,
-    /// like `kubectl drain --ignore-daemonsets --force --delete-emptydir-data`.
+    /// Cordons the node, evicts its Pods except those of `DaemonSet`s, and waits until they are
+    /// gone, like `kubectl drain --ignore-daemonsets --force --delete-emptydir-data`.
     ///
     /// An eviction that a disruption budget forbids is retried every five seconds, without a limit.
     /// The Pods of a lost node are never removed, so use a timeout where that can happen.

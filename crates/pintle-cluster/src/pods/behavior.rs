@@ -13,8 +13,8 @@ use crate::meta;
 /// The behavior of the containers of a simulated Pod.
 ///
 /// It is set for the Pods that a selector matches with [`Cluster::pods`](crate::Cluster::pods), or
-/// for one Pod with the annotation [`ANNOTATION`](Self::ANNOTATION). The annotation holds a verb and
-/// options, separated by spaces:
+/// for one Pod with the annotation [`ANNOTATION`](Self::ANNOTATION). The annotation holds a verb
+/// and options, separated by spaces:
 ///
 /// | annotation | the containers |
 /// |---|---|

@@ -1,7 +1,7 @@
 //! Starts and stops the Pods on simulated nodes.
 //!
-//! The loop acts as the kubelets. It runs no containers; it only writes the status that kubelets would
-//! write. The [`Behavior`] of a Pod decides what its containers would do.
+//! The loop acts as the kubelets. It runs no containers; it only writes the status that kubelets
+//! would write. The [`Behavior`] of a Pod decides what its containers would do.
 
 mod admission;
 mod behavior;

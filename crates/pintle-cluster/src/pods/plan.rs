@@ -342,8 +342,9 @@ pub(crate) fn is_held(pod: &Pod) -> bool {
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Returns the status of a Pod that is deleted before it is bound and held by a finalizer, or `None`
-/// if it needs none. As upstream's Pod garbage collector does, this reports that it will never run.
+/// Returns the status of a Pod that is deleted before it is bound and held by a finalizer, or
+/// `None` if it needs none. As upstream's Pod garbage collector does, this reports that it will
+/// never run.
 pub(crate) fn never_ran(pod: &Pod) -> Option<PodStatus> {
     if !is_held(pod) || state::is_finished(pod) {
         return None;

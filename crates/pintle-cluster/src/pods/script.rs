@@ -97,8 +97,8 @@ impl Pods {
         self.set(What::Behavior(behavior))
     }
 
-    /// Sets what the containers of the selected Pods log each time they start, as `kubectl logs` shows
-    /// it.
+    /// Sets what the containers of the selected Pods log each time they start, as `kubectl logs`
+    /// shows it.
     ///
     /// It takes precedence over the annotation [`Behavior::LOGS`] and over earlier scripts.
     ///

@@ -256,8 +256,8 @@ const KUBELET_CONDITIONS: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// Returns the conditions in the order of the kubelet, followed by those of others. Transition times
-/// change only with the status.
+/// Returns the conditions in the order of the kubelet, followed by those of others. Transition
+/// times change only with the status.
 fn conditions(pod: &Pod, state: &Containers<'_>, now: Timestamp) -> Vec<PodCondition> {
     let names: Vec<&str> = containers(pod)
         .map(|container| container.name.as_str())

@@ -11,8 +11,8 @@
 //!    nothing to do. It also reads the Pods that the set controls and the orphans it may adopt.
 //! 4. [`plan::plan`] compares: one Pod exists, two are desired, one must be created. It is a pure
 //!    function of the observed state and does not know what changed, so running it again is safe.
-//! 5. The **Pod is created** from the template of the set, with the set as controller in its **owner
-//!    references**, and an **event** is recorded.
+//! 5. The **Pod is created** from the template of the set, with the set as controller in its
+//!    **owner references**, and an **event** is recorded.
 //! 6. The **status** is updated: two replicas, one of them ready.
 //! 7. The watch delivers the new Pod. Its owner reference maps it to the key `default/web`, so the
 //!    loop runs again, finds nothing to do, and writes nothing. When the Pod becomes ready, the

@@ -1,4 +1,5 @@
-//! The Pods that wait for a node, in the order in which they are scheduled: by priority, then by age.
+//! The Pods that wait for a node, in the order in which they are scheduled: by priority, then by
+//! age.
 //!
 //! | state | the Pod | leaves it |
 //! |---|---|---|

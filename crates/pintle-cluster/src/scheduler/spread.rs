@@ -41,8 +41,8 @@ struct Constraint {
 #[derive(Clone, Debug, PartialEq)]
 enum Counted {
     Selected(Selector),
-    /// Those with this controller. Upstream selects those that the controller and the Services of the
-    /// Pod select, which are the same unless a Service is more specific.
+    /// Those with this controller. Upstream selects those that the controller and the Services of
+    /// the Pod select, which are the same unless a Service is more specific.
     Controlled(String),
 }
 

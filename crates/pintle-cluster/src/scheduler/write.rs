@@ -135,8 +135,8 @@ impl Writer {
         }
     }
 
-    /// Deletes the preempted Pods. Returns false if one was changed concurrently and the decision must
-    /// be repeated.
+    /// Deletes the preempted Pods. Returns false if one was changed concurrently and the decision
+    /// must be repeated.
     async fn preempt(&self, pod: &PodInfo, preemption: &Preemption) -> Result<bool, kube::Error> {
         let mut is_current = true;
         for victim in &preemption.victims {

@@ -1,5 +1,5 @@
-//! Reports `ServiceCIDR`s as ready, protects them while Services have addresses in them, and keeps an
-//! `IPAddress` for each address of a Service.
+//! Reports `ServiceCIDR`s as ready, protects them while Services have addresses in them, and keeps
+//! an `IPAddress` for each address of a Service.
 //!
 //! On a real cluster the API server writes the `IPAddress`es itself; here, a loop does so a moment
 //! later, as kube-apiserver's repair loop would.

@@ -73,8 +73,8 @@ impl Prefix {
             && other.network & !self.hosts() == self.network
     }
 
-    /// Returns whether a Service can get the address from this range: it is neither the network's nor,
-    /// in IPv4, the broadcast address.
+    /// Returns whether a Service can get the address from this range: it is neither the network's
+    /// nor, in IPv4, the broadcast address.
     fn allocates(self, address: IpAddr) -> bool {
         let (address, width) = number(address);
         width == self.width

@@ -52,7 +52,8 @@ pub(crate) fn ephemeral_claim(pod: &Pod, volume: &str) -> String {
 /// Returns whether a Pod prevents the deletion of a claim.
 ///
 /// An unscheduled Pod does not: no kubelet starts it with a claim that is being deleted. A finished
-/// Pod does as long as it exists, except for its ephemeral claims once the kubelet has shut it down.
+/// Pod does as long as it exists, except for its ephemeral claims once the kubelet has shut it
+/// down.
 pub(super) fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let Some(spec) = pod.spec.as_ref() else {
         return false;

@@ -14,8 +14,9 @@ use crate::{
 
 /// When a `PersistentVolumeClaim` is bound.
 ///
-/// It is set for the claims that a selector matches with [`Cluster::claims`](crate::Cluster::claims),
-/// or for one claim with the annotation [`ANNOTATION`](Self::ANNOTATION):
+/// It is set for the claims that a selector matches with
+/// [`Cluster::claims`](crate::Cluster::claims), or for one claim with the annotation
+/// [`ANNOTATION`](Self::ANNOTATION):
 ///
 /// | annotation | the claim |
 /// |---|---|

@@ -218,8 +218,8 @@ fn no_volumes() -> Step {
 }
 
 /// Waits until a Pod that uses the claim has a node. Then an available volume that the node can
-/// reach is bound, or the node is recorded for the provisioner. On a real cluster the scheduler does
-/// this just before it binds the Pod.
+/// reach is bound, or the node is recorded for the provisioner. On a real cluster the scheduler
+/// does this just before it binds the Pod.
 fn await_consumer(claim: &PersistentVolumeClaim, world: &World) -> Step {
     let mut scheduled = world.consumers.iter().filter_map(|it| it.node.as_deref());
     if let Some(node) = scheduled.next() {

@@ -1,9 +1,9 @@
 //! Binds claims to volumes.
 //!
-//! A claim gets an existing volume, or names the provisioner that should create one, such as the loop
-//! [`provisioner`](crate::provisioner). A binding consists of four writes, in this order: the volume,
-//! its status, the claim, its status. Writes that have been made are skipped, so that an interrupted
-//! binding is completed later.
+//! A claim gets an existing volume, or names the provisioner that should create one, such as the
+//! loop [`provisioner`](crate::provisioner). A binding consists of four writes, in this order: the
+//! volume, its status, the claim, its status. Writes that have been made are skipped, so that an
+//! interrupted binding is completed later.
 
 pub(crate) mod behavior;
 pub(crate) mod claim;

@@ -2,8 +2,8 @@
 //!
 //! This catches the following bugs, as verified by introducing each of them:
 //!
-//! - Keys or timers that exist only in memory, such as the delayed start of a Pod: the rollout never
-//!   completes after a restart.
+//! - Keys or timers that exist only in memory, such as the delayed start of a Pod: the rollout
+//!   never completes after a restart.
 //! - Objects created before their owner is stored, such as a Pod before its set: they are leaked.
 //! - A reconcile with several writes that does not resume where it was interrupted.
 //!

@@ -288,8 +288,8 @@ async fn writes(server: &Arc<Server>) {
     }
 }
 
-/// Reads the backlog of a watch: every change in order, unless the server ends the watch with 410 or
-/// closes it. There must be no gap.
+/// Reads the backlog of a watch: every change in order, unless the server ends the watch with 410
+/// or closes it. There must be no gap.
 async fn catch_up(mut body: Incoming) {
     let mut line = Vec::new();
     let (mut seen, mut last) = (0, 0);

@@ -50,8 +50,8 @@ pub enum Fault {
     Gone,
     /// The watch ends before the event and resumes only after the next change.
     Unobserved,
-    /// The API server lags behind: lists that accept any version show an older state for a while. At
-    /// an event, the process also crashes, and the next one starts from that state.
+    /// The API server lags behind: lists that accept any version show an older state for a while.
+    /// At an event, the process also crashes, and the next one starts from that state.
     TimeTravel,
     /// Another user deletes the object once the cluster is idle.
     DriftDelete,

@@ -82,11 +82,11 @@ pub(crate) struct Program {
 /// Starts a check of a program: an operator in any language, which connects to the API server of a
 /// kubeconfig.
 ///
-/// `command` is run by a shell, with `{}` replaced by the path of a kubeconfig, which is also in the
-/// environment as `KUBECONFIG`. `story` is a folder of YAML files, which are applied in the order of
-/// their names, one step for each object. Files whose names end with `.delete.yaml` delete the
-/// objects that they name. CRDs, and files whose names start with `given`, are installed before the
-/// program starts.
+/// `command` is run by a shell, with `{}` replaced by the path of a kubeconfig, which is also in
+/// the environment as `KUBECONFIG`. `story` is a folder of YAML files, which are applied in the
+/// order of their names, one step for each object. Files whose names end with `.delete.yaml` delete
+/// the objects that they name. CRDs, and files whose names start with `given`, are installed before
+/// the program starts.
 ///
 /// Scenarios run in real time and take some seconds each. By default there are four for every
 /// core.

@@ -434,7 +434,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits for a day, or until the controller has sent many requests, such as renewals of a Lease.
+    /// Waits for a day, or until the controller has sent many requests, such as renewals of a
+    /// Lease.
     async fn day(&self) {
         let requests = || self.hub.record.lock().trace.requests.len();
         let (day, interval) = self.setup.timing.day;

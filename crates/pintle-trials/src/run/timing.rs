@@ -8,8 +8,8 @@ use std::time::Duration;
 pub(crate) struct Timing {
     /// From the start of the controller to the first step of the story.
     pub(crate) start: Duration,
-    /// How long nothing may change before the cluster of a reference counts as idle. Longer than any
-    /// timer that a controller is likely to have.
+    /// How long nothing may change before the cluster of a reference counts as idle. Longer than
+    /// any timer that a controller is likely to have.
     pub(crate) long_idle: Duration,
     /// The idle time of a run that is compared with the reference.
     pub(crate) short_idle: Duration,

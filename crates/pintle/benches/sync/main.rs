@@ -1,13 +1,13 @@
 //! The cost of an object from the wire to the cache and the handlers.
 //!
-//! Run it with `cargo bench -p pintle --bench sync`. Bytes as a server sends them are fed from memory
-//! through a whole informer: body splitter, reader, reflector, delta FIFO, a cache with two indexes,
-//! and handlers. Each row runs in its own process, because memory is measured too. The CPU time of
-//! generating the bytes is measured separately and subtracted.
+//! Run it with `cargo bench -p pintle --bench sync`. Bytes as a server sends them are fed from
+//! memory through a whole informer: body splitter, reader, reflector, delta FIFO, a cache with two
+//! indexes, and handlers. Each row runs in its own process, because memory is measured too. The CPU
+//! time of generating the bytes is measured separately and subtracted.
 //!
-//! `sync ROW OBJECTS HANDLERS` runs a single row. Instruction counts, which do not depend on the load
-//! of the machine, come from `cargo xtask gate`; this program reads CPU time through the vDSO, which
-//! does not work under valgrind.
+//! `sync ROW OBJECTS HANDLERS` runs a single row. Instruction counts, which do not depend on the
+//! load of the machine, come from `cargo xtask gate`; this program reads CPU time through the vDSO,
+//! which does not work under valgrind.
 
 #![allow(
     clippy::print_stdout,

@@ -57,8 +57,8 @@ impl<K: Kind> Lister<K> {
         })
     }
 
-    /// Returns the objects whose labels match `selector`. Objects with equal labels are matched only
-    /// once where that pays off.
+    /// Returns the objects whose labels match `selector`. Objects with equal labels are matched
+    /// only once where that pays off.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -92,8 +92,8 @@ impl<K: Kind> Lister<K> {
         })
     }
 
-    /// Returns the keys of [`by_index`](Self::by_index), sorted. Use it to enqueue all objects with a
-    /// value, as with client-go's `IndexKeys`.
+    /// Returns the keys of [`by_index`](Self::by_index), sorted. Use it to enqueue all objects with
+    /// a value, as with client-go's `IndexKeys`.
     ///
     /// # Errors
     ///
@@ -143,7 +143,8 @@ impl<K: Kind> Lister<K> {
             .read(|state| state.store.resource_version.clone())
     }
 
-    /// Resolves when the contents or the `resourceVersion` of the cache have changed since this call.
+    /// Resolves when the contents or the `resourceVersion` of the cache have changed since this
+    /// call.
     ///
     /// To miss no change, call this first, then read the cache, then await.
     ///

@@ -2,8 +2,8 @@
 //!
 //! A reconcile reads many objects to decide on one write. Reading them from the API server would be
 //! slow and would overload it, so controllers read from a cache instead. An [`Indexer`] stores
-//! [`Object`]s, and a [`Lister`] reads them. Every read sees one consistent state: a relist replaces
-//! all objects at once.
+//! [`Object`]s, and a [`Lister`] reads them. Every read sees one consistent state: a relist
+//! replaces all objects at once.
 
 mod add_index;
 mod index;

@@ -13,9 +13,9 @@ use crate::object::{Object, ObjectKey};
 
 /// One generation of the cache.
 ///
-/// Objects are in numbered slots, and a hash table finds the slot of a key. The namespace index, the
-/// user's indexes and the sets of equal labels refer to slots by number. The slot of a deleted object
-/// is reused.
+/// Objects are in numbered slots, and a hash table finds the slot of a key. The namespace index,
+/// the user's indexes and the sets of equal labels refer to slots by number. The slot of a deleted
+/// object is reused.
 pub(super) struct Store<K> {
     hasher: DefaultHashBuilder,
     slots: Vec<Option<Object<K>>>,

@@ -97,8 +97,8 @@ impl<K: Kind> Children for Cached<K> {
     }
 }
 
-/// Returns the objects whose controller has this UID, all in the owner's `namespace` unless the owner
-/// is cluster-scoped.
+/// Returns the objects whose controller has this UID, all in the owner's `namespace` unless the
+/// owner is cluster-scoped.
 ///
 /// The first call for a cache adds an index to it.
 pub(super) fn controlled_by<K: Kind>(

@@ -348,9 +348,9 @@ impl<S> Context<S> {
     /// Brings a child of the reconciled object to the state in `child`, writing only if something
     /// differs.
     ///
-    /// Sets the controller reference and, if it is missing, the namespace; then applies `child` with
-    /// server-side apply. The next reconcile of the key sees the result. Await the returned value;
-    /// see [`ApplyOwned`] for what is compared, and for conflicts with other managers.
+    /// Sets the controller reference and, if it is missing, the namespace; then applies `child`
+    /// with server-side apply. The next reconcile of the key sees the result. Await the returned
+    /// value; see [`ApplyOwned`] for what is compared, and for conflicts with other managers.
     ///
     /// ```no_run
     /// # use std::sync::Arc;

@@ -139,8 +139,8 @@ impl Listers {
         self.of(&K::DynamicType::default())
     }
 
-    /// Returns the lister of a watched kind that is described by a value. Its group and kind decide;
-    /// if caches of several versions are open, its version too.
+    /// Returns the lister of a watched kind that is described by a value. Its group and kind
+    /// decide; if caches of several versions are open, its version too.
     ///
     /// # Errors
     ///

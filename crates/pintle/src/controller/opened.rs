@@ -116,7 +116,8 @@ impl<K: Kind> Settings<K> {
         let mut watched = Vec::from_iter(own);
         let open = |trigger: Trigger| trigger(&mut listers, &mut watched);
         let registers: Vec<Register> = self.triggers.into_iter().map(open).collect();
-        // Handlers may run immediately and key mappers may read any cache, so open all caches first.
+        // Handlers may run immediately and key mappers may read any cache, so open all caches
+        // first.
         let listers = Arc::new(listers);
         let source = Source::new(0);
         let own = trigger::enqueue(

@@ -127,8 +127,8 @@ enum Awaited {
     Gone { object: ObjectKey, uid: String },
 }
 
-/// A `resourceVersion` that can be compared. Shorter numbers are smaller, so the derived order is the
-/// order of versions.
+/// A `resourceVersion` that can be compared. Shorter numbers are smaller, so the derived order is
+/// the order of versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     digits: usize,
@@ -293,8 +293,8 @@ impl OwnWrites {
         unseen
     }
 
-    /// Drops the records that a lane shows: versions up to the one it has reached, and deletions one
-    /// by one.
+    /// Drops the records that a lane shows: versions up to the one it has reached, and deletions
+    /// one by one.
     fn sweep(&self, lane: &Lane) {
         let Some(cache) = self.caches.get(lane.cache) else {
             return;
@@ -342,9 +342,9 @@ impl OwnWrites {
         }
     }
 
-    /// Adds a record for a lane, and wakes [`forget_seen`](Self::forget_seen) if nothing else would:
-    /// for the first record, because it is not subscribed to the cache yet, and for one that the cache
-    /// shows already, because the change it would wake for has passed.
+    /// Adds a record for a lane, and wakes [`forget_seen`](Self::forget_seen) if nothing else
+    /// would: for the first record, because it is not subscribed to the cache yet, and for one that
+    /// the cache shows already, because the change it would wake for has passed.
     fn add(&self, lane: &Lane, add: impl FnOnce(&mut State) -> Option<Awaited>) {
         let wake = self.change(|state| {
             let first = !state.by_lane.contains_key(lane);

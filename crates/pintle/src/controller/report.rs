@@ -91,8 +91,8 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         let ours = serde_json::from_value(Value::Array(ours));
         let mut ours: Vec<Condition> = ours.map_err(kube::Error::SerdeError)?;
         let changed = set_readiness(&mut ours, &readiness, generation, &self.inner.shared.clock);
-        // A missing field does not count as a change: if the CRD drops it, every reconcile would write
-        // again.
+        // A missing field does not count as a change: if the CRD drops it, every reconcile would
+        // write again.
         let observed = before.get("observedGeneration").and_then(Value::as_i64);
         if !changed && (observed.is_none() || observed == generation) {
             return Ok(false);

@@ -111,13 +111,13 @@ impl<K: Kind, S: Send + Sync + 'static, E: Into<BoxError> + 'static> Controller<
     /// Runs the controller until `shutdown`, calling `reconcile` with every object that needs work.
     ///
     /// `reconcile` is an `async fn(Arc<K>, Context<S>) -> Result<Action, Error>`, where `Error` is
-    /// any error type: a `thiserror` enum, `anyhow::Error`, a boxed error, [`ReconcileError`]. It is
-    /// called for live objects only; see [`finalizer`](Self::finalizer) and
+    /// any error type: a `thiserror` enum, `anyhow::Error`, a boxed error, [`ReconcileError`]. It
+    /// is called for live objects only; see [`finalizer`](Self::finalizer) and
     /// [`reconcile_deleting`](Self::reconcile_deleting).
     ///
     /// Starts the informers if they are not running; they then stop with `shutdown`. If several
-    /// controllers share a factory, start it once for all of them, so that one controller's shutdown
-    /// does not stop the informers of the others.
+    /// controllers share a factory, start it once for all of them, so that one controller's
+    /// shutdown does not stop the informers of the others.
     ///
     /// After `shutdown`, running reconciles have [`stop_within`](Self::stop_within) to finish. Also
     /// stops when a [queue of the user](Self::queue) is shut down.

@@ -1,9 +1,9 @@
 //! External sources: keys to reconcile for reasons that no watch reports.
 //!
-//! A webhook of another system, a message queue, a timer: each is a stream of keys. A task per stream
-//! adds its keys to the controller's queue from the moment the controller opens its caches until it
-//! stops. A standby therefore collects keys as it collects changes, and nothing is lost between two
-//! terms.
+//! A webhook of another system, a message queue, a timer: each is a stream of keys. A task per
+//! stream adds its keys to the controller's queue from the moment the controller opens its caches
+//! until it stops. A standby therefore collects keys as it collects changes, and nothing is lost
+//! between two terms.
 //!
 //! The queue holds each key once, so a stream that names objects of the controller's own cache can
 //! always be read, even on a standby, whose queue holds all of them. A stream may name any other

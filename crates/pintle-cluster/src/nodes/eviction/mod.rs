@@ -1,6 +1,6 @@
 //! Handles the Pods of failed nodes, as kube-controller-manager does: marks them not ready, deletes
-//! them when they do not (or no longer) tolerate a `NoExecute` taint, and removes them when their node
-//! is gone.
+//! them when they do not (or no longer) tolerate a `NoExecute` taint, and removes them when their
+//! node is gone.
 
 mod plan;
 
@@ -155,7 +155,8 @@ fn disruption_target(pod: &Pod, reason: &str, message: &str) -> PodCondition {
     }
 }
 
-/// Replaces the status of a Pod. Returns false on a conflict; the change triggers another reconcile.
+/// Replaces the status of a Pod. Returns false on a conflict; the change triggers another
+/// reconcile.
 async fn replace_status(
     cx: &Context,
     pod: &Pod,

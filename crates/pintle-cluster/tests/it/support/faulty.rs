@@ -77,8 +77,8 @@ impl FaultyLoops {
         }
     }
 
-    /// If the fault is a crash, waits for it and restarts the loops, without further faults. Returns
-    /// whether it did.
+    /// If the fault is a crash, waits for it and restarts the loops, without further faults.
+    /// Returns whether it did.
     pub async fn recover(&mut self) -> bool {
         if !self.fault.is_some_and(Fault::is_crash) {
             return false;
@@ -93,8 +93,8 @@ impl FaultyLoops {
         true
     }
 
-    /// Stops the loops. Returns the writes before the crash, if there was one. Panics if the fault was
-    /// not injected.
+    /// Stops the loops. Returns the writes before the crash, if there was one. Panics if the fault
+    /// was not injected.
     pub async fn stop(self) -> Vec<String> {
         let injected = self.armed && !self.gateway.is_armed();
         assert!(injected, "{:?} was not injected", self.fault);
