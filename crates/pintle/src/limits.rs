@@ -53,11 +53,12 @@ pub struct RateLimit {
     metrics: LimitMetrics,
 }
 
-/// Why a limit was refused.
+/// Why a limit is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// The rate is not finite, or so low that the burst would take decades to come back.
+    /// The rate is not finite, too high to be timed, or so low that the burst would take decades to
+    /// come back.
     #[error("invalid rate: {0} requests per second")]
     Rate(f64),
     /// A burst of zero would never let a request through.
@@ -73,7 +74,8 @@ impl RateLimit {
     ///
     /// # Errors
     ///
-    /// Fails if the burst is zero, or the rate is not finite or too low to ever refill the burst.
+    /// Fails if the burst is zero, or the rate is not finite, too high to be timed or too low to
+    /// ever refill the burst.
     pub fn new(qps: f64, burst: u32) -> Result<Self, InvalidLimit> {
         if qps <= 0.0 {
             return Ok(Self::unlimited());

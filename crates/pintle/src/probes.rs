@@ -52,8 +52,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 ///
 /// | path | response |
 /// |---|---|
-/// | `/healthz`, `/livez` | 200 while the task of every informer is alive, otherwise 500 |
-/// | `/readyz` | 200 while every cache is synced and follows the server, otherwise 503 |
+/// | `/healthz`, `/livez` | 200 while every informer's task is alive and all checks pass, or else 500 |
+/// | `/readyz` | 200 while every cache follows the server and all checks pass, or else 503 |
 /// | `/metrics` | all metrics in Prometheus' text format, with the cargo feature `metrics` |
 ///
 /// The response explains a failed check in kube-apiserver's format; with `?verbose` it lists passed
@@ -74,7 +74,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// # Liveness
 /// An informer whose task panicked or ended unexpectedly cannot recover. Only restarting the
 /// program helps, which is what the kubelet does when liveness fails. Replacing the informer does
-/// not help: handlers of the old one are never called again. A server that is down or refuses
+/// not help: handlers of the old one are never called again. A server that is down or rejects
 /// requests is not a reason to restart.
 ///
 /// # Examples

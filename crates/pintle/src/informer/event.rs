@@ -18,7 +18,7 @@ use crate::object::{Object, ObjectKey};
 /// ```
 #[derive(Debug)]
 pub enum Event<K> {
-    /// An object entered the cache.
+    /// An object entered the cache or started to match the handler's filter.
     Added {
         /// The object.
         object: Object<K>,
@@ -34,7 +34,7 @@ pub enum Event<K> {
         /// The state that replaced it in the cache.
         new: Object<K>,
     },
-    /// An object left the cache.
+    /// An object left the cache or stopped matching the handler's filter.
     Deleted(Deleted<K>),
 }
 

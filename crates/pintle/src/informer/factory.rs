@@ -330,7 +330,7 @@ impl InformerFactory {
 
     /// Waits until every started informer has synced.
     ///
-    /// There is no time limit, because a server may accept later what it refuses now;
+    /// There is no time limit, because a server may accept later what it rejects now;
     /// [`not_synced`](Self::not_synced) reports which informers are missing and why.
     ///
     /// # Errors
@@ -377,8 +377,8 @@ impl InformerFactory {
         }
     }
 
-    /// Stops all informers and waits until they have ended. Nothing can be started afterwards. It
-    /// may be called concurrently and repeatedly.
+    /// Stops all informers and waits until they have ended. Nothing can be started afterwards.
+    /// Concurrent and repeated calls are fine.
     ///
     /// # Cancel safety
     ///

@@ -23,7 +23,7 @@ use crate::{
     sync::{self, Mutex},
 };
 
-/// An event on its way to all handlers, with properties that each of them would otherwise have to
+/// An event on its way to all handlers, with a property that each of them would otherwise have to
 /// compute.
 pub(super) struct Notification<K> {
     pub(super) event: Event<K>,
@@ -144,7 +144,7 @@ impl<K> Handler<K> {
         resync.syncing
     }
 
-    /// Raises the resync period to the informer's.
+    /// Replaces the requested resync period with the effective one.
     pub(super) fn adjust_resync(&self, adjust: impl FnOnce(Option<Duration>) -> Option<Duration>) {
         let resync = &mut self.state.lock().resync;
         resync.period = adjust(resync.period);

@@ -79,7 +79,7 @@ pub(crate) enum Idle {
 }
 
 impl InformerFactory {
-    /// Returns the started informers that have not synced, with their status.
+    /// Returns the started informers that have not synced, with their status; `None` if all have.
     pub fn not_synced(&self) -> Option<NotSynced> {
         let state = self.shared.state.lock();
         let running = state.entries.values().filter(|entry| entry.stop.is_some());
@@ -98,7 +98,7 @@ impl InformerFactory {
     }
 
     /// Waits until every synced informer in use has an open watch, but no longer than `limit`.
-    /// Returns those without one: their caches may be far out of date.
+    /// Returns the informers without one: their caches may be far out of date.
     pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
         wait_for_watches(limit, || self.without_watch()).await
     }
@@ -113,8 +113,8 @@ impl InformerFactory {
         stale.map(|runner| runner.describe()).collect()
     }
 
-    /// Returns the health of each informer in use. One that died is reported as dead even after
-    /// another has replaced it.
+    /// Returns the health of each informer in use. A dead informer is reported even after another
+    /// has replaced it.
     pub(crate) fn health(&self) -> Result<Vec<Health>, Idle> {
         let mut state = self.shared.state.lock();
         if !state.can_run() {

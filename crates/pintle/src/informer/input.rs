@@ -72,7 +72,7 @@ enum Where {
 
 /// The namespaces that can contain the objects of an input.
 pub(crate) enum Reach {
-    /// Those of the factory.
+    /// The factory's namespaces.
     Factory,
     All,
     Namespaces(Vec<String>),
@@ -260,7 +260,7 @@ impl<K: Kind> WatchInput<K> {
         self.transform.as_ref().map(|(_, change)| change.clone())
     }
 
-    /// Returns the namespaces, if there are several, for an informer that follows them.
+    /// Returns the set of namespaces if each of them gets its own watch.
     pub(super) fn several(&self) -> Option<Namespaces> {
         match &self.namespaces {
             _ if KindScope::of::<K>() == KindScope::Cluster => None,

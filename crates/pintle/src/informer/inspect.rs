@@ -27,7 +27,7 @@ pub(crate) struct Inspected {
     pub(crate) changes: u64,
     pub(crate) fifo: usize,
     pub(crate) version: String,
-    /// The handlers by name, with the events that wait for them.
+    /// The name of each handler and the number of events that wait for it.
     pub(crate) handlers: Vec<(String, usize)>,
 }
 

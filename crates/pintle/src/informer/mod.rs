@@ -14,10 +14,11 @@
 //! - the cluster, by name,
 //! - group, version and kind,
 //! - namespaces and selectors, by their text,
-//! - the form: the Rust type, the name of the transform, eager decoding, kept `managedFields`.
+//! - the form: the Rust type, the name of the transform, eager decoding, the size of recent views,
+//!   kept `managedFields`.
 //!
 //! A `Pod`, its metadata and a struct with a few of its fields are three forms of one kind, hence
-//! three informers; nothing is shared between them. Within one form everything is: the objects, the
+//! three informers; nothing is shared between them. Inputs of one form share the objects, the
 //! indexes and the connection.
 //!
 //! # Flow

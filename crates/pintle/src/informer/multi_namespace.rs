@@ -152,7 +152,7 @@ impl<K: Kind> MultiNamespace<K> {
     }
 
     /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or
-    /// `None` if it is not followed.
+    /// `None` if the namespace is not followed or the informer has ended.
     pub(super) fn reached(&self, namespace: &str) -> Option<String> {
         let state = self.state.lock();
         match state.members.get(namespace) {

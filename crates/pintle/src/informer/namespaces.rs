@@ -27,7 +27,7 @@ use tokio::sync::watch;
 ///   finalizer.
 ///
 /// # Readiness
-/// The informer has synced when every namespace it started with has been listed, and stays synced.
+/// The informer has synced once every namespace in the set has been listed, and stays synced.
 /// [`wait_for_sync`](super::InformerFactory::wait_for_sync) also waits for namespaces that were
 /// added since, and `/readyz` fails if one of them could not be listed for 30 seconds.
 ///

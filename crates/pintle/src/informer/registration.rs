@@ -50,7 +50,8 @@ impl<'a, K: Kind> HandlerBuilder<'a, K> {
     }
 
     /// Delivers every object again with this period instead of the informer's default; zero means
-    /// never. The period is rounded up to a multiple of the informer's own.
+    /// never. Before the informer starts, a shorter period shortens the informer's; otherwise the
+    /// period is rounded up to a multiple of the informer's.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
@@ -236,7 +237,7 @@ impl Registration {
         let _ = progress.wait_for(|progress| progress.ended).await;
     }
 
-    /// Returns how many times the handler has panicked.
+    /// Returns how many times the handler or its filter has panicked.
     pub fn panics(&self) -> u64 {
         self.handler.panics()
     }

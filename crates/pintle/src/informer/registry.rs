@@ -235,7 +235,7 @@ pub(super) trait AnyInformer: Send {
     fn filled(&self) -> BoxFuture<'static, bool>;
     fn is_stopped(&self) -> bool;
     fn len(&self) -> usize;
-    /// The number of changes that wait to be applied.
+    /// The number of changes that wait to be applied; 0 if there are several namespaces.
     fn fifo(&self) -> usize;
     fn version(&self) -> String;
     fn handlers(&self) -> Vec<(String, usize)>;
@@ -246,7 +246,7 @@ pub(super) trait AnyInformer: Send {
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
 }
 
-/// Builds an informer like the one before.
+/// Builds the informer of an input, or a replacement for it.
 pub(super) type Make<K> = Arc<dyn Fn() -> SharedInformer<K> + Send + Sync>;
 
 pub(super) struct Parts<K: Kind> {

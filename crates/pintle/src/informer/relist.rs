@@ -150,7 +150,7 @@ pub(super) fn resync_period(
     Some(wanted)
 }
 
-/// Converts a relist into events: first all deletions, then the rest in the order of the list.
+/// Converts a relist into events: first all deletions, then the rest in the list's order.
 fn events_of_relist<K>(replaced: Replaced<K>, initial: bool) -> Vec<Notification<K>> {
     let Replaced { gone, mut items } = replaced;
     let mut events = Vec::with_capacity(gone.len() + items.len());

@@ -77,7 +77,7 @@ pub(super) struct Runner {
     pub(super) extent: Extent,
     /// The number of log entries applied to the cache.
     pub(super) changes: AtomicU64,
-    /// The panic message of the informer's task.
+    /// The panic message of the informer's task, if it panicked.
     pub(super) panic: OnceLock<String>,
 }
 
@@ -228,7 +228,7 @@ impl<K: Kind> SharedInformer<K> {
         self.processor.synced().await
     }
 
-    /// Returns whether the informer has run and stopped.
+    /// Returns whether the informer has stopped. It cannot run again.
     pub fn is_stopped(&self) -> bool {
         self.processor.is_stopped()
     }

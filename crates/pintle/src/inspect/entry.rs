@@ -21,8 +21,8 @@ use crate::object::{Header, ObjectKey};
 /// The longest error that is recorded, in bytes.
 pub(super) const MAX_ERROR: usize = 2 << 10;
 
-/// Returns the beginning of an error that is too long to be recorded, with an ellipsis; `None` if
-/// it is short enough.
+/// Returns a prefix of an error that is too long to be recorded, with an ellipsis; `None` if it is
+/// short enough.
 pub(super) fn shortened(error: &str) -> Option<String> {
     if error.len() <= MAX_ERROR {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn shortened(error: &str) -> Option<String> {
     let mut short = redact::text(error);
     short.truncate(short.floor_char_boundary(MAX_ERROR - '…'.len_utf8()));
     short.push('…');
-    // Releases the memory of the long text.
+    // Release the memory of the long string.
     short.shrink_to_fit();
     Some(short)
 }
@@ -148,7 +148,7 @@ pub(crate) struct Reconciled {
     pub(crate) took: Duration,
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<Arc<str>>,
-    /// When it runs again.
+    /// Why and after which delay it runs again.
     pub(crate) next: Option<(Delay, Duration)>,
 }
 

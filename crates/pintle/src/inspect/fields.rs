@@ -1,7 +1,7 @@
 //! Which fields differ between two states of an object, by path.
 //!
-//! A pure function of two JSON values. `resourceVersion`, `managedFields` and the `generation`
-//! change with every write and explain nothing, so they are left out.
+//! A pure function of two JSON values. `resourceVersion`, `managedFields` and `generation` are set
+//! by the server and explain nothing, so they are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::model::Changed;
 
-/// How many changed fields are listed for one change.
+/// The maximum number of fields listed for one change.
 const MAX_FIELDS: usize = 24;
 
 /// The maximum depth of a path. Below it, a value counts as changed as a whole.
 const MAX_DEPTH: usize = 12;
 
-/// Fields that every write changes.
+/// Metadata fields that the server sets on writes.
 const NOISE: [&str; 3] = ["resourceVersion", "managedFields", "generation"];
 
-/// Returns the fields that differ, in the order of the objects.
+/// Returns the fields that differ, in the objects' order.
 pub(super) fn changed(before: &Value, after: &Value) -> Vec<Changed> {
     let mut found = Vec::new();
     differ(before, after, &mut String::new(), 0, &mut found);

@@ -9,7 +9,7 @@
 //!
 //! Per key: the events that enqueued it, with kind, object, changed fields and the trigger that
 //! mapped them; its reconciles, with cause, attempt, duration and outcome; their writes, with verb,
-//! object, changed fields and the server's answer; and delays with their reason. The state of
+//! object, changed fields and the server's response; and delays with their reason. The state of
 //! queues, workers and informers is read on request.
 //!
 //! # Cost and bounds
@@ -17,17 +17,17 @@
 //! Recording an event, a reconcile or a delay takes one or two short locks and a few look-ups per
 //! key, and formats nothing but the error of a failed reconcile. A write costs more: the name of
 //! its object is read from the request's body, the object is looked up in the caches, and the
-//! message of a refusal is read. Each key has a ring of [64 entries](Settings::entries_per_key);
-//! [65,536 entries](Settings::entries) are kept for a controller in total, and the keys that were
-//! idle longest are dropped first. To name the fields that changed, the record keeps the states
-//! before and after recent changes, up to [16 MiB](Settings::state_bytes); for older changes it
-//! knows whether the spec changed.
+//! message of an error response is read. Each key has a ring of [64
+//! entries](Settings::entries_per_key); [65,536 entries](Settings::entries) are kept for a
+//! controller in total, and the keys that were idle longest are dropped first. To name the fields
+//! that changed, the record keeps the states before and after recent changes, up to [16
+//! MiB](Settings::state_bytes); for older changes it knows whether the spec changed.
 //!
 //! # What it never shows
 //!
 //! The data and annotations of Secrets, also of Secrets inside other objects; annotations and
 //! environment variables whose names suggest a secret; well-known copies of objects in annotations;
-//! and inside any text, bearer and JSON web tokens and the values that the API server refused,
+//! and inside any text, bearer and JSON web tokens and the values that the API server rejected,
 //! unless they are short and plain. See [`Inspector::serve`] for who has access.
 //!
 //! # Use
@@ -109,7 +109,7 @@ use crate::{
     queue::WorkQueue,
 };
 
-/// For how many keys of a controller answers are cached.
+/// The number of keys of a controller for which answers are cached.
 const MAX_JUDGED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// Records why keys run, and answers questions about them. See the [module](self).
@@ -168,7 +168,7 @@ impl Inspector {
     /// Returns a client that sends requests as `inner` does, and records the writes that are made
     /// inside [`Record::reconcile`].
     ///
-    /// Requests made on another task than the reconcile are not recorded.
+    /// Requests made on a task other than the reconcile's are not recorded.
     pub fn client(&self, inner: &Client) -> Client {
         requests::client(inner)
     }

@@ -99,7 +99,7 @@ pub struct Totals {
     pub writes: u64,
     /// Keys with a record.
     pub keys: u64,
-    /// Entries that were dropped because a ring was full.
+    /// Entries that were dropped because a key's ring or the whole record was full.
     pub dropped: u64,
 }
 
@@ -257,7 +257,7 @@ pub enum Verdict {
 pub struct Entry {
     /// When, in seconds since the record began.
     pub at: f64,
-    /// How many times it happened in a row. The other fields are of the last time.
+    /// How many times it happened in a row. The other fields describe the last time.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u64,
     /// When it first happened, if more than once.
@@ -295,10 +295,10 @@ pub enum What {
         change: String,
         /// Which trigger mapped the object to the key: `own`, `owner`, `mapper` or `reference`.
         via: String,
-        /// The changed fields by path, if both states are still in memory.
+        /// The changed fields by path; empty if the states left memory before they were first read.
         #[serde(default)]
         fields: Vec<String>,
-        /// A summary if the states are no longer in memory: `generation 3 to 4`.
+        /// A summary of an update, even if its states are no longer in memory: `generation 3 to 4`.
         #[serde(default)]
         summary: String,
     },
@@ -338,9 +338,9 @@ pub enum What {
         fields: Vec<String>,
         /// How long it took, with any wait for a rate limit.
         seconds: f64,
-        /// The status code of the answer; 0 if there was none.
+        /// The status code of the response; 0 if there was none.
         status: u16,
-        /// The server's message, or why there was no answer.
+        /// The server's message, or why there was no response.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },

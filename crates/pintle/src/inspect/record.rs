@@ -1,7 +1,7 @@
 //! The record of one controller: a ring of entries per key, with a bound on their total.
 //!
-//! Recording takes one lock and one look-up, formats nothing and compares nothing. What needs work,
-//! such as finding the fields that a change touched, is done when the record is read.
+//! Recording takes one or two short locks and a few look-ups per key. What needs more work, such as
+//! finding the fields that a change touched, is done when the record is read.
 
 use std::{
     any::Any,

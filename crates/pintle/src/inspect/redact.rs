@@ -2,7 +2,7 @@
 //!
 //! Three places hold them: the data and annotations of Secrets, also of Secrets inside other
 //! objects; annotations and environment variables whose names suggest a secret; and any text, such
-//! as an error message, which may hold tokens and the values that the server refused. What is
+//! as an error message, which may hold tokens and the values that the server rejected. What is
 //! removed is replaced by [`HIDDEN`], so that a reader sees that something is there.
 
 use serde_json::{Map, Value};
@@ -43,7 +43,7 @@ const REFUSED: [&str; 3] = [
 /// What precedes a bearer token.
 const BEARER: &[u8] = b"bearer";
 
-/// The longest refused value that is shown, in bytes.
+/// The longest rejected value that is shown, in bytes.
 const MAX_VALUE: usize = 100;
 
 /// Removes secrets and `managedFields` from an object. The caller passes its `kind`, because the
@@ -129,7 +129,7 @@ fn is_secret(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Removes tokens and refused values from a text.
+/// Returns `text` without tokens and rejected values.
 pub(super) fn text(text: &str) -> String {
     clean(text).unwrap_or_else(|| text.to_owned())
 }
@@ -142,7 +142,7 @@ fn clean(text: &str) -> Option<String> {
     }
 }
 
-/// Returns the text up to the first refused value that has to be hidden; `None` if all can be
+/// Returns the text up to the first rejected value that has to be hidden; `None` if all can be
 /// shown.
 ///
 /// The text does not show where a value ends, because the value may contain anything that can
@@ -157,10 +157,10 @@ fn without_values(text: &str) -> Option<String> {
     Some(format!("{}{HIDDEN}", &text[..hidden]))
 }
 
-/// Returns whether a text begins with a value that can be shown: a word or a quoted string.
+/// Returns whether `text` starts with a value that can be shown: a word or a quoted string.
 fn is_plain_value(text: &str) -> bool {
     let length = match text.strip_prefix('"') {
-        // A string that is JSON or a list is a copy of an object.
+        // A string that starts like JSON or a list may be a copy of an object.
         Some(quoted) if quoted.trim_start().starts_with(['{', '[']) => None,
         Some(quoted) => quoted_length(quoted),
         None => {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{Program, Record, entry::Write, redact};
 use crate::cache::ObjectKey;
 
-/// The largest refusal that is read for its message.
+/// The largest error response that is read for its message, in bytes.
 const MAX_REFUSAL: u64 = 64 << 10;
 
 /// The reconcile that runs on this task.
@@ -118,7 +118,8 @@ async fn recorded(
     answer
 }
 
-/// Reads the message of a refusal, and returns an equal response.
+/// Reads the message of an error response. Returns an equal response, its status code and the
+/// message.
 async fn refusal(
     response: Response<Body>,
 ) -> (Result<Response<Body>, kube::Error>, u16, Option<String>) {
@@ -145,7 +146,7 @@ async fn refusal(
 }
 
 fn title(status: StatusCode) -> String {
-    status.canonical_reason().unwrap_or("refused").to_owned()
+    status.canonical_reason().unwrap_or("request failed").to_owned()
 }
 
 fn message(body: &[u8]) -> Option<String> {
@@ -233,7 +234,7 @@ impl Target {
     }
 }
 
-/// Returns whether `resource` is how Kubernetes spells the plural of `kind`.
+/// Returns whether `resource` may be the plural of `kind`.
 fn is_plural(kind: &str, resource: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     resource == format!("{kind}s")

@@ -48,15 +48,15 @@ use crate::{cache::ObjectKey, probes::accept};
 
 /// The number of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 32;
-/// The number of concurrent streams; further ones are refused, so that requests get through.
+/// The number of concurrent streams; further ones are rejected, so that requests get through.
 const STREAMS: usize = 16;
-/// The number of concurrent traces; further ones are refused, because each uses a lot of CPU.
+/// The number of concurrent traces; further ones are rejected, because each uses a lot of CPU.
 const TRACES: usize = 1;
 /// How long a connection may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may last unless its response is a stream, even if its peer does not read.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// When a stream ends.
+/// How long a stream lasts.
 const STREAM_AGE: Duration = Duration::from_mins(10);
 /// How often a stream looks for changes.
 const TICK: Duration = Duration::from_millis(500);
@@ -106,7 +106,8 @@ impl Inspector {
     /// # Errors
     ///
     /// Fails if the address cannot be bound, if it is not a loopback address and no token is
-    /// required, or if the configured [token](super::Settings::token) is empty.
+    /// required, if the configured [token](super::Settings::token) is empty, or if the system
+    /// provides no random bytes for a token.
     ///
     /// # Cancel safety
     ///
@@ -318,9 +319,9 @@ impl Server {
         }
     }
 
-    /// Returns the refusal of a request that does not present the token. If no token is required,
-    /// only requests to a loopback name are served, so that no web site can reach the API through
-    /// its own host name (DNS rebinding).
+    /// Returns the error response to a request that does not present the token. If no token is
+    /// required, only requests to a loopback name are served, so that no web site can reach the API
+    /// through its own host name (DNS rebinding).
     fn refuse(&self, headers: &HeaderMap, query: &Parameters) -> Option<Response<Body>> {
         let Some(token) = &self.token else {
             return (!is_local(headers)).then(|| plain(StatusCode::FORBIDDEN, "unknown host\n"));
@@ -414,7 +415,7 @@ impl Feed {
 }
 
 impl Inspector {
-    /// Returns a number that changes with everything that a view may show, except time.
+    /// Returns a number that changes with the counts and states that a view shows.
     fn progress(&self) -> u64 {
         let mut sum = 0_u64;
         let mut mix = |value: u64| sum = sum.wrapping_mul(31).wrapping_add(value);

@@ -61,7 +61,7 @@ impl Settings {
         self
     }
 
-    /// Sets how many entries are kept for each key. Default: 64.
+    /// Sets how many entries are kept for each key, at least 4. Default: 64.
     pub fn entries_per_key(mut self, entries: usize) -> Self {
         self.entries_per_key = entries;
         self
@@ -83,7 +83,7 @@ impl Settings {
     /// Sets the token that a request has to present, instead of one that is generated at each
     /// start.
     ///
-    /// An empty token is refused when the inspector is served. A manager does not log this token.
+    /// An empty token is rejected when the inspector is served. A manager does not log this token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Token::Fixed(token.into());
         self

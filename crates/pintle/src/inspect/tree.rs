@@ -18,11 +18,11 @@ use crate::{
     object::Header,
 };
 
-/// How many objects a tree holds.
+/// The maximum number of objects in a tree.
 const MAX_NODES: usize = 60;
 /// How deep children are followed.
 const MAX_DEPTH: usize = 5;
-/// How many events of a namespace are read.
+/// How many cached events are read.
 const MAX_READ: usize = 1000;
 /// How many events are shown for an object.
 const MAX_EVENTS: usize = 5;
@@ -96,7 +96,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Adds an object unless it is in the tree. Returns whether it was added.
+    /// Adds an object unless it is in the tree or the tree is full. Returns whether it was added.
     fn add(&mut self, cache: &Cache, object: &dyn Header, parent: &str, role: &str) -> bool {
         if self.nodes.len() >= MAX_NODES || !self.seen.insert(object.uid().to_owned()) {
             return false;
@@ -131,8 +131,8 @@ impl Tree<'_> {
         true
     }
 
-    /// Adds what is below `root`, the direct children first: if there are too many objects, those
-    /// closest to it are shown.
+    /// Adds the objects below `root`, level by level: if there are too many, those closest to it
+    /// are shown.
     fn children(&mut self, root: &Arc<dyn Header>) {
         let mut level = vec![Arc::clone(root)];
         for _ in 0..MAX_DEPTH {
@@ -276,7 +276,7 @@ fn event_of(event: &Arc<dyn Header>, uids: &BTreeSet<String>) -> Option<(String,
     Some((uid.to_owned(), event))
 }
 
-/// Returns the texts in double quotes.
+/// Returns the strings in double quotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }

@@ -132,7 +132,8 @@ impl Inspector {
         Some(record.life(key, &self.program.informers(), Detail::Full))
     }
 
-    /// Returns the record of the 200 most recently active keys.
+    /// Returns the records of up to 200 keys, controller by controller, the most recently active
+    /// first.
     ///
     /// It takes up to a second of CPU if objects are large, so do not call it on a thread that must
     /// stay responsive.

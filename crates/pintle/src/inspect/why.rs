@@ -1,9 +1,9 @@
 //! "Why is it not running, or not ready?", answered in one sentence by a pure function.
 //!
 //! The answer follows the loop from its beginning. The first stage that is stuck explains
-//! everything after it: an informer without permissions, then a replica without workers, then a
-//! reconcile that fails or does not return, then a wait, and finally an object in the tree that
-//! does not become ready.
+//! everything after it: an informer that does not follow the server, then a reconcile that does not
+//! return or failed, then a replica without workers, then a wait, and finally an object in the tree
+//! that does not become ready.
 
 use serde_json::Value;
 
@@ -102,8 +102,8 @@ pub fn why(life: &KeyLife, controller: &Controller, informers: &[Informer]) -> W
         .tree
         .iter()
         .filter(|node| matches!(node.role.as_str(), "self" | "child") && node.status != "Current");
-    // The deepest object has the most specific reason, and one that is broken a more specific
-    // reason than one in progress.
+    // A broken object explains more than one in progress, and a deeper one more than those above
+    // it.
     let deepest = unhealthy.max_by_key(|node| (is_broken(node), depth(node, &life.tree)));
     let Some(node) = deepest else {
         return match life.state {
@@ -199,7 +199,7 @@ fn last_delay(entries: &[Entry]) -> Option<&str> {
     })
 }
 
-/// The answer if the last reconcile failed.
+/// Returns the answer if the last reconcile failed.
 fn failed(subject: &str, life: &KeyLife, own: Option<&Node>) -> Option<Why> {
     let entry = last_reconcile(&life.entries)?;
     let What::Reconcile {
@@ -250,8 +250,8 @@ fn failed(subject: &str, life: &KeyLife, own: Option<&Node>) -> Option<Why> {
     Some(failing(format!("{sentence} {next}").trim_end().to_owned()))
 }
 
-/// Describes the last write of a reconcile that the server refused and that its error is about. A
-/// reconcile may tolerate other refusals, such as a conflict, and fail for its own reasons.
+/// Describes the failed write that a reconcile's error is about. A reconcile may tolerate other
+/// failed writes, such as a conflict, and fail for its own reasons.
 fn refused(entries: &[Entry], reconcile: u64, outcome: &str, failure: &str) -> Option<String> {
     let is_reason = |status: u16, message: &str| {
         // A long message was shortened when it was recorded.

@@ -1,15 +1,15 @@
 //! Navigates JSON text without decoding it.
 //!
-//! A watch event or a list item is 6 KB of JSON, of which the cache needs a name, a few labels and
-//! the bytes as they are. Decoding it all to throw most of it away would dominate the cost of a
-//! first sync, so this module only finds where values begin and end:
+//! A watch event or a list item is typically 6 KB of JSON, of which the cache needs a name, a few
+//! labels and the bytes as they are. Decoding it all to throw most of it away would dominate the
+//! cost of a first sync, so this module only finds where values begin and end:
 //!
 //! - [`Scanner`] walks over text that is in memory as a whole; [`members`] is its shortcut for one
 //!   object.
 //! - [`ValueEnd`] finds the end of a value that arrives in chunks.
 //!
-//! Both pair quotes and brackets and validate nothing else. Bytes that are not JSON produce an
-//! error or a wrong end, never a panic; decoding the same bytes later reports the error.
+//! Both pair quotes and brackets and validate little else. Bytes that are not JSON produce an error
+//! or a wrong end, never a panic; decoding the same bytes later reports the error.
 
 mod nesting;
 mod scanner;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::{is_space, nesting::Nesting, quote_or_backslash};
 
-/// A range of a text. Texts beyond 4 GB are rejected before any span is taken, so 32 bits are
-/// enough.
+/// A byte range of JSON text. Input beyond 4 GB is rejected before any span is taken, so 32 bits
+/// are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u32,
@@ -240,7 +240,7 @@ impl<'a> Scanner<'a> {
 /// Iterates over the members of a JSON object, in order, as raw key and raw value.
 ///
 /// Keys are yielded without their quotes and with escapes as written. Iteration ends at the first
-/// member that is malformed or incomplete, so it also works on the beginning of an object.
+/// member that is malformed or incomplete, so it also works on a prefix of an object.
 pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut scanner = Scanner::new(object);
     let mut more = scanner.enter_object() == Ok(true);

@@ -5,16 +5,16 @@
 //! asks, in this order:
 //!
 //! 1. Is the object being deleted? Then it is [`Terminating`](Status::Terminating).
-//! 2. Has its controller seen the current generation? If `status.observedGeneration` is older, it
-//!    is [`InProgress`](Status::InProgress).
-//! 3. Does it have the condition `Reconciling` or `Stalled`? Both are abnormal-true: absent when
-//!    all is well. `Reconciling` means [`InProgress`](Status::InProgress), `Stalled`
+//! 2. Has its controller seen the current generation? If `status.observedGeneration` differs from
+//!    it, it is [`InProgress`](Status::InProgress).
+//! 3. Is the condition `Reconciling` or `Stalled` true? Both are abnormal-true: absent when all is
+//!    well. `Reconciling` means [`InProgress`](Status::InProgress), `Stalled`
 //!    [`Failed`](Status::Failed).
 //! 4. Is it a built-in kind? `Deployment`, `ReplicaSet`, `StatefulSet`, `DaemonSet`, `Job`, `Pod`,
 //!    `PersistentVolumeClaim`, `Service` and `CustomResourceDefinition` have their own rules;
 //!    objects of `ConfigMap`, `Secret`, `CronJob` and `PodDisruptionBudget` are always current.
-//! 5. Does it have the condition `Ready`? `True` means [`Current`](Status::Current), any other
-//!    status [`InProgress`](Status::InProgress).
+//! 5. Does it have the condition `Ready`? `True` means [`Current`](Status::Current), `False` and
+//!    `Unknown` mean [`InProgress`](Status::InProgress).
 //! 6. Otherwise it is [`Current`](Status::Current).
 //!
 //! A controller whose objects should be understood this way reports with

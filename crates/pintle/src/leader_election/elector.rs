@@ -155,7 +155,7 @@ impl Term {
     }
 
     /// Returns the Lease's `leaseTransitions` in this term, which can serve as a fencing token: a
-    /// system that remembers the greatest number it has seen can refuse a former leader.
+    /// system that remembers the greatest number it has seen can reject a former leader.
     ///
     /// The number grows whenever a replica acquires the Lease from another one, or after it was
     /// released. A replica that loses its term and acquires the Lease again before any other
@@ -166,8 +166,8 @@ impl Term {
 
     /// Ends the term and releases the Lease, so that another replica can take over immediately.
     ///
-    /// Call it when the term's work has stopped: from now on writes of gated clients are refused.
-    /// Waits at most one renew deadline for the API server. A term that was lost is not released.
+    /// Call it when the term's work has stopped: from now on writes of gated clients fail. Waits at
+    /// most one renew deadline for the API server. A term that was lost is not released.
     ///
     /// # Cancel safety
     ///
@@ -236,7 +236,7 @@ impl Renewal {
         }
     }
 
-    /// Renews the Lease until that fails or the term ends; returns the reason.
+    /// Renews the Lease until the term is lost; returns the reason.
     async fn renew_until_lost(&mut self, mut sent: Instant) -> Lost {
         let shared = Arc::clone(&self.lock.shared);
         let retry = shared.settings.retry_period;

@@ -9,7 +9,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Leadership, leadership::State};
 
-/// A write was refused or cancelled because this replica does not lead.
+/// A write was rejected or cancelled because this replica does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeading {
@@ -22,7 +22,7 @@ pub enum NotLeading {
 }
 
 impl NotLeading {
-    /// Returns the reason if `error` comes from a gated client that refused or cancelled a write.
+    /// Returns the reason if `error` comes from a gated client that rejected or cancelled a write.
     pub fn find(error: &kube::Error) -> Option<Self> {
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = next {

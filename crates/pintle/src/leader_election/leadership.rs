@@ -31,7 +31,8 @@ struct Standing {
 }
 
 impl State {
-    /// Returns until when this replica may write, `None` if it does not lead at `now`.
+    /// Returns the term's number and until when this replica may write; `None` if it does not lead
+    /// at `now`.
     ///
     /// The clock decides, not the elector, which may not have run for a while: a process that was
     /// paused finds its term over before it does anything else.
@@ -66,7 +67,7 @@ impl Leadership {
         Some(term.renewed.elapsed())
     }
 
-    /// Waits until another replica, or none, is seen to lead; returns its identity.
+    /// Waits until the holder last seen in the Lease changes; returns the new one, if any.
     ///
     /// # Cancel safety
     ///

@@ -82,7 +82,8 @@ impl Lock {
         }
     }
 
-    /// Competes for the Lease until this replica has it; returns when the winning request was sent.
+    /// Competes for the Lease until this replica has it; returns the time at which the winning
+    /// request was sent.
     pub(super) async fn win(&mut self) -> Instant {
         let mut failures: u32 = 0;
         loop {
@@ -134,7 +135,8 @@ impl Lock {
         Ok(Attempt::Won(sent))
     }
 
-    /// Renews the Lease; returns when the request was sent, or `None` if it is no longer ours.
+    /// Renews the Lease; returns the time at which the request was sent, or `None` if the Lease is
+    /// no longer ours.
     pub(super) async fn renew(&mut self) -> Result<Option<Instant>, Failure> {
         // Only the holder writes a Lease that is held, so it is normally as we left it.
         if let Ok(sent) = self.replace().await {
@@ -156,10 +158,11 @@ impl Lock {
         self.replace().await.map(Some)
     }
 
-    /// Writes a claim over the Lease as it was last seen; returns when the request was sent.
+    /// Writes a claim over the Lease as it was last seen; returns the time at which the request was
+    /// sent.
     ///
-    /// The `resourceVersion` in it makes the API server refuse the claim if another replica wrote
-    /// in the meantime.
+    /// Its `resourceVersion` makes the API server reject the claim if another replica wrote in the
+    /// meantime.
     async fn replace(&mut self) -> Result<Instant, Failure> {
         let shared = Arc::clone(&self.shared);
         let claim = self.claim(self.lease.clone());

@@ -14,8 +14,8 @@
 //!
 //! Two things differ from client-go. A candidate watches the Lease rather than polling it, so a
 //! hand-over takes milliseconds rather than seconds (without permission to watch, it polls). And
-//! writes are gated: [`Leadership::gate`] returns a client that refuses to start a write outside
-//! this replica's term and cancels writes in flight when the term ends.
+//! writes are gated: [`Leadership::gate`] returns a client that rejects writes outside this
+//! replica's term and cancels writes in flight when the term ends.
 //!
 //! # What is promised
 //!
@@ -53,8 +53,8 @@
 //!   [connection](Leadership::gate) through the API server after its term.
 //!
 //! Where that could hurt, write with a `resourceVersion` precondition, as
-//! [`replace`](kube::Api::replace) does: the API server then refuses a write that is based on a
-//! stale state. Pass [`Term::transitions`] to other systems, so that they can refuse a former
+//! [`replace`](kube::Api::replace) does: the API server then rejects a write that is based on a
+//! stale state. Pass [`Term::transitions`] to other systems, so that they can reject a former
 //! leader.
 //!
 //! # Sharing a Lease with client-go
@@ -258,8 +258,8 @@ impl LeaderElection {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name or identity is empty, or the durations cannot work together;
-    /// the rules are client-go's.
+    /// Returns an error if the name or identity is empty, the lease duration is not a whole number
+    /// of seconds, or the durations cannot work together by client-go's rules.
     pub fn build(self) -> Result<Elector, InvalidElection> {
         self.validate()?;
         Ok(Elector::new(self))

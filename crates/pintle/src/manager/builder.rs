@@ -137,8 +137,8 @@ impl Builder {
     /// Records why keys run, wait and fail, and serves the [inspector](crate::inspect) on
     /// `address`, such as `127.0.0.1:0`.
     ///
-    /// The URL, with the token that it needs, is logged. On an address other than loopback, anyone
-    /// who knows the token can read every object in the caches, without its secrets.
+    /// The URL is logged, with its token unless you set one. On an address other than loopback,
+    /// anyone who knows the token can read every object in the caches, without its secrets.
     #[cfg(feature = "inspect")]
     pub fn inspect(mut self, address: impl Into<String>) -> Self {
         self.inspect = Some(address.into());

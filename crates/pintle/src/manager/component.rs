@@ -82,7 +82,8 @@ impl Component {
         }
     }
 
-    /// Returns a task that runs once the caches are filled, on the leader if there is an election.
+    /// Returns a task that starts after the caches are filled, on the leader if there is an
+    /// election.
     ///
     /// It runs until its [token](Environment::shutdown) is cancelled or it has nothing left to do;
     /// returning `Ok` is not a failure. A leader that is elected again calls `run` again.

@@ -163,7 +163,7 @@ impl Member {
         })
     }
 
-    /// Returns whether the manager keeps running if the component fails.
+    /// Returns whether the component ends alone if it fails.
     pub(super) fn is_isolated(&self) -> bool {
         self.on_failure == OnFailure::Isolate
     }
@@ -212,7 +212,7 @@ impl Member {
     }
 
     /// Returns whether a failure at this point is only a consequence of the end of the term or the
-    /// shutdown: writes are refused, connections close.
+    /// shutdown: writes are rejected, connections close.
     fn is_ending(&self, shutdown: &CancellationToken) -> bool {
         let lost = |leadership: &Leadership| !leadership.is_leader();
         shutdown.is_cancelled() || self.leadership.as_ref().is_some_and(lost)

@@ -48,10 +48,10 @@
 //! # Several replicas
 //!
 //! With [`leader_election`](Builder::leader_election), controllers and tasks run only while this
-//! replica holds the Lease, and the client they write with is gated: outside a term it refuses to
-//! start a write, and it cancels those in flight when the term ends. [`crate::leader_election`]
-//! documents precisely what that guarantees. Servers run on every replica, as does a component that
-//! [opts out](Component::on_every_replica).
+//! replica holds the Lease, and the client they write with is gated: outside a term it rejects
+//! writes, and it cancels those in flight when the term ends. [`crate::leader_election`] documents
+//! precisely what that guarantees. Servers run on every replica, as does a component that [opts
+//! out](Component::on_every_replica).
 //!
 //! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indexes
 //! and queues are filled when it is elected: a hand-over needs no lists. A replica that loses its
@@ -63,7 +63,7 @@
 //!
 //! The caches of a new leader may lag behind the last writes of the previous one, as every cache
 //! may lag behind. Children with deterministic names make that harmless: a write that is based on a
-//! past state is then refused or changes nothing.
+//! past state is then rejected or changes nothing.
 //!
 //! Components can also be [elected under other names](Component::elected_as), so that replicas
 //! share the work by controller.
@@ -141,7 +141,7 @@ impl Manager {
     /// A component that is elected under another name has its own client: use
     /// [`Context::client`](crate::controller::Context::client) in a reconcile and
     /// [`Environment::client`] in a task. The client passed to [`builder`](Self::builder) is not
-    /// gated, nor is that of the [informers](Self::informers).
+    /// gated, nor is the client of the [informers](Self::informers).
     pub fn client(&self) -> Client {
         match self.leadership() {
             Some(leadership) => leadership.gate(&self.common.client),
@@ -176,8 +176,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Fails if a component fails, a cache is not filled in time, or the probes' address cannot be
-    /// bound. By then everything else has been stopped in order.
+    /// Fails if a component fails, a cache is not filled in time, an address cannot be bound, or
+    /// the configuration is invalid. By then everything that was started has been stopped in order.
     ///
     /// # Cancel safety
     ///

@@ -106,9 +106,9 @@ pub(super) struct Control {
     failure: Mutex<Option<(String, BoxError)>>,
     /// Whether everything has started.
     pub(super) started: AtomicBool,
-    /// How long controllers and tasks may take to stop.
+    /// How long components may take to stop.
     pub(super) work_limit: Duration,
-    /// The environment of components that are not elected.
+    /// The environment of components. Each gets its own client, shutdown and readiness.
     pub(super) environment: Environment,
 }
 
@@ -170,7 +170,7 @@ impl Running {
             common.events.start_recording(common.client.clone());
         }
         // Informers do not run yet: a controller that cannot be opened is reported before anything
-        // is sent or served.
+        // is watched or any server starts.
         let ungated = Writer::new(common, None);
         let mut everywhere = Members::new(common, ungated, groups.everywhere)?;
         let mut elected = Vec::new();

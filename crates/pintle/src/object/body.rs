@@ -8,8 +8,8 @@ use crate::json::{Literal, Malformed, Scanner, Span};
 
 /// An object's own JSON, with its header as spans of it.
 ///
-/// Header strings that are escaped in the JSON (rare) and those that a transform removed are
-/// appended to the JSON in the same allocation.
+/// Header strings that are escaped in the JSON (rare) and those that a transform changed or removed
+/// are appended to the JSON in the same allocation.
 #[derive(Debug)]
 pub(crate) struct Body {
     text: Box<str>,
@@ -268,7 +268,7 @@ impl<'a> Labels<'a> {
         self.get(key).is_some()
     }
 
-    /// Iterates over keys and values in the order of the object.
+    /// Iterates over keys and values in the object's order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let text = self.text;
         self.spans

@@ -18,7 +18,7 @@ pub(crate) struct Pointer {
     tokens: Vec<String>,
 }
 
-/// A text that is not a JSON pointer to a field.
+/// A string that is not a JSON pointer to a field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid field path {text:?}: expected a JSON pointer such as \"/spec/nodeName\"")]
 pub struct InvalidPointer {

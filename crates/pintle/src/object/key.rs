@@ -13,7 +13,7 @@ use kube::Resource;
 /// The key of an object within its kind: its name, and its namespace if the kind is namespaced.
 ///
 /// Displays as `namespace/name`, or as `name` for a cluster-scoped object, and parses from the
-/// same. Clones share the text.
+/// same. Clones share the string.
 ///
 /// ```
 /// use pintle::cache::ObjectKey;
@@ -141,7 +141,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// A text that is not a key, because a part is empty or it has more than one slash.
+/// A string that is not a key, because a part is empty or it has more than one slash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid object key {text:?}: expected \"name\" or \"namespace/name\"")]
 pub struct InvalidKey {

@@ -80,7 +80,7 @@ struct Inner<K> {
     views: Arc<Views<K>>,
 }
 
-/// The typed view: kept while it is read often, or stored with the object.
+/// The typed view: kept while it was read recently, or stored with the object.
 enum View<K> {
     Recent(Weak<Entry<K>>),
     Stored(Arc<K>),

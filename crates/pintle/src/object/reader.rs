@@ -28,7 +28,7 @@ type Known<K> = dyn Fn(Option<&str>, &str) -> Option<Object<K>> + Send + Sync;
 ///
 /// Reading is one pass that checks UTF-8, locates the header and drops `managedFields`; the rest of
 /// the object stays as bytes until it is used. A [transform](Reader::transform) runs once, at this
-/// point, and only informers with a transform pay for decoding.
+/// point; without one, and unless reading is [eager](Reader::eager), nothing is decoded here.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -160,7 +160,8 @@ impl<K: Kind> Reader<K> {
     ///
     /// # Errors
     ///
-    /// Fails if the bytes are not a JSON object with a name, or if the transform fails.
+    /// Fails if the bytes are not a JSON object with a name, if they exceed 4 GB, or if the
+    /// transform fails.
     pub fn read(&self, json: &[u8]) -> Result<Object<K>, ReadError> {
         let text = std::str::from_utf8(json).map_err(|error| ReadError::NotUtf8 {
             at: error.valid_up_to(),
@@ -241,7 +242,7 @@ fn apply(transform: &Transform, json: &str, key: &ObjectKey) -> Result<String, R
     Ok(value.to_string())
 }
 
-/// Returns the message of a panic, if it is text.
+/// Returns `panicked: ` and the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()

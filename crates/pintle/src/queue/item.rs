@@ -187,7 +187,7 @@ impl<T: Key> Item<T> {
         self.shared.park(self.slot);
     }
 
-    /// Sets the priority that a `retry` or `requeue_after` keeps.
+    /// Sets the priority of the next run after `retry`, `requeue_after` or `put_back`.
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority.get();
         self

@@ -9,7 +9,7 @@
 //! | [`TokenBucket`] | none while tokens last; all keys share them | to bound retries overall |
 //! | [`FastSlow`] | short for the first failures of the key, then long | if a retry either succeeds immediately or fails for some time |
 //! | [`MaxOf`] | the longest that any of several limiters returns | to combine limiters |
-//! | [`WithMaxWait`] | that of another limiter, up to a maximum | if no key may wait longer than that |
+//! | [`WithMaxWait`] | another limiter's delay, up to a maximum | if no key may wait longer than that |
 //!
 //! A queue calls its limiter outside its lock. If a limiter panics, that is logged and its key is
 //! delayed by one second.

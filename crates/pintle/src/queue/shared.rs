@@ -1,7 +1,7 @@
 //! The queue's state behind its lock, and the hand-off between tasks that add and tasks that wait.
 //!
-//! Every transition that may concern a waiting task runs inside a [`Transition`], which wakes the
-//! right tasks when it ends, after the lock is released.
+//! Every transition that may concern a waiting task, except `add`, runs inside a [`Transition`],
+//! which wakes the right tasks when it ends, after the lock is released.
 
 use std::{
     future::poll_fn,

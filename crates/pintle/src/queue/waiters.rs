@@ -12,7 +12,7 @@ use std::{
 
 use super::state::Tick;
 
-/// The wakers to call once the lock is released. Up to one waker needs no allocation.
+/// The wakers to call once the lock is released. A single waker needs no allocation.
 #[derive(Debug, Default)]
 #[must_use = "tasks wait to be woken"]
 pub(super) struct Wakes {

@@ -106,7 +106,8 @@ impl<T: Key> WorkQueue<T> {
         self.shared.retries(key)
     }
 
-    /// Waits for the next key. Returns `None` once the queue is shut down and no key is left.
+    /// Waits for the next key. Returns `None` once the queue is shut down and no key is left to
+    /// return.
     ///
     /// Participates in tokio's cooperative scheduling: a worker that always finds a key still lets
     /// other tasks run.
@@ -161,7 +162,7 @@ impl<T: Key> WorkQueue<T> {
         self.left()
     }
 
-    /// Returns the keys in the queue, by state.
+    /// Reads the state, after making due keys ready.
     #[cfg(feature = "inspect")]
     pub(super) fn inspect<R>(
         &self,
@@ -181,6 +182,7 @@ impl<T: Key> WorkQueue<T> {
         self.shared.hash(key)
     }
 
+    /// Returns the keys in the queue, by state.
     pub(crate) fn left(&self) -> Left<T> {
         self.shared.inspect(|state, _| {
             let (ready, processing, delayed) = state.snapshot();
@@ -226,7 +228,7 @@ pub struct Left<T> {
     pub ready: Vec<T>,
     /// Still being processed at the deadline.
     pub processing: Vec<T>,
-    /// Delayed, or retried after the shutdown; in the order of their due times.
+    /// Delayed, or retried after the shutdown; sorted by due time.
     pub delayed: Vec<T>,
 }
 

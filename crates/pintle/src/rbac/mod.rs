@@ -16,8 +16,8 @@
 //! | [`records_events`](Rules::records_events) | `create`, `patch` on `events.k8s.io` Events |
 //! | [`elects`](Rules::elects): a Lease | `create`; `get`, `update`, `watch` on that one |
 //!
-//! [`Controller::rules`](crate::controller::Controller::rules) returns those of a controller, and
-//! [`Manager::rules`](crate::manager::Manager::rules) those of a whole program.
+//! [`Controller::rules`](crate::controller::Controller::rules) returns a controller's permissions,
+//! and [`Manager::rules`](crate::manager::Manager::rules) those of a whole program.
 //!
 //! # Scope
 //!
@@ -213,7 +213,8 @@ impl Rules {
         self
     }
 
-    /// Limits permissions that hold in all namespaces to these. Those to cluster-scoped kinds stay.
+    /// Limits permissions that hold in all namespaces to these. Permissions to cluster-scoped kinds
+    /// stay.
     ///
     /// A kind known only at run time counts as namespaced.
     pub fn within<N: Into<String>>(self, namespaces: impl IntoIterator<Item = N>) -> Self {
@@ -256,8 +257,8 @@ impl Rules {
         self.permissions.insert(permission);
     }
 
-    /// Returns the permissions for `namespace`, or for all, as few policy rules as possible:
-    /// resources of a group with the same verbs share a rule.
+    /// Returns the permissions for `namespace`, or for all, as policy rules. Resources of a group
+    /// with the same verbs share a rule.
     fn policy_rules(&self, namespace: Option<&str>) -> Vec<PolicyRule> {
         let mut by_resource: Vec<(&str, Option<&str>, &str, BTreeSet<Verb>)> = Vec::new();
         let permissions = self.permissions.iter();

@@ -16,7 +16,8 @@ pub(super) struct Due {
 }
 
 /// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket distinguishes
-/// the old one as stale. Stale entries never outnumber live ones by more than [`SLACK`].
+/// the old one as stale. Whenever an entry becomes stale, the heap is swept if stale entries
+/// outnumber live ones by more than [`SLACK`].
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     heap: BinaryHeap<Reverse<Due>>,

@@ -127,7 +127,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         }
     }
 
-    /// Requests a run of `key` now. Returns `key` if the queue already has it.
+    /// Requests a run of `key` now. Returns `key` if the queue already has it or is closed.
     pub(super) fn add(
         &mut self,
         hash: u64,
@@ -144,7 +144,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         duplicate
     }
 
-    /// Requests a run of `key` at `at`. Returns `key` if the queue already has it.
+    /// Requests a run of `key` at `at`. Returns `key` if the queue already has it or is closed.
     pub(super) fn add_at(
         &mut self,
         hash: u64,
@@ -176,7 +176,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         (true, self.free_if_unused(slot))
     }
 
-    /// Makes due keys ready, in the order of their due times. Does nothing in a closed queue.
+    /// Makes due keys ready, sorted by due time. Does nothing in a closed queue.
     pub(super) fn promote(&mut self, now: Tick) {
         while let Some(due) = self.next_entry() {
             if due.at > now {
@@ -309,8 +309,8 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.ready.len() == 0 && self.in_process_len == 0
     }
 
-    /// Returns the ready keys by priority, those being processed in the order of dequeueing, and
-    /// the delayed ones by due time.
+    /// Returns the ready keys by priority, those being processed in dequeue order, and the delayed
+    /// ones by due time.
     pub(super) fn snapshot(&self) -> (Vec<T>, Vec<T>, Vec<T>) {
         let ready = self
             .ready
@@ -344,7 +344,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.slots.used().map(|(key, slot)| (key, Place::of(slot)))
     }
 
-    /// Returns how long each key has been processed so far, longest first.
+    /// Returns how long each key that is not parked has been processed so far, longest first.
     pub(super) fn running_for(&self, now: Tick) -> impl Iterator<Item = Tick> {
         let processing = self.processing.iter(&self.slots);
         let worked_on = processing.filter(|slot| !self.slots[*slot].parked);

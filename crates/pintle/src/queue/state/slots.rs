@@ -97,8 +97,8 @@ impl<T: Eq + Hash> Slots<T> {
             .copied()
     }
 
-    /// Returns the slot of `key`, adding one if needed. If the key already has a slot, it is
-    /// returned, so that the caller can drop it outside the lock.
+    /// Returns the slot of `key`, adding one if needed. If the key already has a slot, the given
+    /// `key` is returned, so that the caller can drop it outside the lock.
     pub(super) fn enter(&mut self, hash: u64, key: T) -> (u32, Option<T>) {
         let Self {
             table,
