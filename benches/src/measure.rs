@@ -1,4 +1,4 @@
-//! Measures CPU time and memory, and prints the result line.
+//! Measures CPU time and memory, and formats the result line.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::Flags;
 
-/// CPU time of this process so far, in seconds: in total, and the kernel's share. The total is exact;
-/// the share has the resolution of clock ticks.
+/// CPU time of this process so far: the exact total in seconds, and user and system time in clock
+/// ticks.
 #[derive(Clone, Copy)]
 struct Cpu {
     total: f64,
@@ -54,7 +54,7 @@ impl Cpu {
     }
 }
 
-/// Returns the resident memory of another process in KiB, or `None` if it has exited.
+/// Returns the resident memory of another process in KiB, or 0 if it has exited.
 #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) fn resident_of(pid: u32) -> f64 {
     memory(&pid.to_string(), "VmRSS").map_or(0.0, |size| size as f64)

@@ -1,17 +1,17 @@
 //! The Pods of the benchmarks.
 //!
 //! Each is a Deployment's Pod as a current server returns it: one container, the token volume,
-//! conditions, and `managedFields` of controller manager and kubelet; about 6 KB of JSON. Each
-//! Deployment has twenty Pods and each node runs twenty. Names, UIDs, addresses and container ids are
-//! unique, as in a real cluster.
+//! conditions, and `managedFields` of controller manager, scheduler and kubelet; about 6 KB of
+//! JSON. Each Deployment has twenty Pods and each node runs twenty. Names, UIDs, addresses and
+//! container ids are unique, as in a real cluster.
 
 use std::fmt::Write;
 
 /// Pods per Deployment, and per node.
 pub(crate) const GROUP: usize = 20;
 
-/// The first `resourceVersion`. All have the same width, so that an event differs from its object
-/// only in these digits.
+/// The first `resourceVersion`. All versions have the same width, so that an event differs from its
+/// object only in these digits.
 pub(crate) const FIRST_VERSION: u64 = 10_000_000;
 
 /// The form of a Pod.
@@ -40,7 +40,7 @@ pub(crate) fn app(i: usize) -> String {
     format!("web-{}", i / GROUP)
 }
 
-/// Returns pseudo-random numbers, the same in every run.
+/// A generator of pseudo-random numbers, the same in every run.
 struct Digits(u64);
 
 impl Digits {

@@ -24,7 +24,7 @@ use crate::pods::{self, Form};
 /// The Pod that appears after a watch has expired, in the namespace of the first.
 pub(crate) const MARKER: &str = "relist-marker";
 
-/// The `resourceVersion` of the first list: above that of every Pod in it, and of the same width.
+/// The `resourceVersion` of the first list: higher than every Pod's, and of the same width.
 const LIST_VERSION: u64 = 20_000_000;
 
 /// Chunk size of a watch.
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Returns Pods `from..from + limit`, or all without a limit.
+    /// Returns Pods `from..from + limit`, or all Pods after `from` without a limit.
     fn list(&self, limit: u64, from: u64) -> Response<Body> {
         let progress = *self.progress.borrow();
         let version = LIST_VERSION + progress.events + u64::from(progress.expired);
@@ -264,7 +264,7 @@ impl Query<'_> {
     }
 }
 
-/// Builds the marker Pod like the first Pod, with another UID.
+/// Replaces the UID of the marker Pod, which is otherwise a copy of the first Pod.
 fn unlike_the_first(marker: &str, objects: usize) -> String {
     let other = pods::pod(objects, None, LIST_VERSION, Form::Item);
     let uid = |pod: &str| {

@@ -59,7 +59,7 @@ fn watch_body(count: usize, version: u64) -> Vec<Bytes> {
 
 type Chunks = stream_mpsc::UnboundedReceiver<Bytes>;
 
-/// A server that returns `list` for every list, and what `watch` receives for the first watch.
+/// A server that returns `list` for every list and streams `watch` to the first watch.
 fn client(list: Vec<Bytes>, watch: Chunks) -> Client {
     let watch = std::sync::Mutex::new(Some(watch));
     let service = tower::service_fn(move |request: Request<Body>| {

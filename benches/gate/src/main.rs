@@ -55,7 +55,7 @@ const fn path(name: &'static str, count: usize, run: fn(usize), what: &'static s
     }
 }
 
-/// In the order an object travels.
+/// The hot paths, in the order an object travels through them.
 const PATHS: [Path; 20] = [
     path("skim", 400, cache::skim, "header of a 6 KB Pod"),
     path("decode", 200, cache::decode, "typed view of a 6 KB Pod"),
@@ -183,7 +183,8 @@ impl Counter {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Everything runs on one thread, so nothing can happen between check and wait.
+    /// Waits until the count is at least `wanted`. Everything runs on one thread, so nothing can
+    /// happen between check and wait.
     async fn reaches(&self, wanted: usize) {
         self.wanted.store(wanted, Ordering::Relaxed);
         while self.count() < wanted {

@@ -74,12 +74,12 @@ fn send_all(service: &ApiService, method: &Method, path: &str, bodies: Vec<Bytes
 }
 
 fn new_pod(i: usize) -> Bytes {
-    // Every Pod of this namespace's first Deployment, under its own name.
+    // The Pods of the first Deployment in turn, each under a unique name.
     let name = format!("web-{i}");
     pods::pod(i % pods::GROUP, Some(&name), 0, Form::New).into()
 }
 
-/// Creates the Pods' namespace and the objects they refer to.
+/// Creates the namespace of the Pods.
 fn with_namespace(runtime: &Runtime, service: &ApiService) {
     let namespace = json!({ "metadata": { "name": pods::namespace(0) } });
     let body = namespace.to_string().into();

@@ -24,7 +24,7 @@ pub(crate) struct LoopArgs {
     mixed: bool,
 }
 
-/// Runs Pintle's loops on any server: those that kube-controller-manager runs in the comparison.
+/// Runs Pintle's loops on any server: the ones kube-controller-manager runs in the comparison.
 pub(crate) async fn loops(args: &LoopArgs) -> Result<()> {
     let loops = Loops::DEPLOYMENT
         | Loops::REPLICA_SET
@@ -114,7 +114,7 @@ fn job(i: usize, pods: usize) -> String {
     .to_string()
 }
 
-/// Builds the body of an object from its number and that of its Pods.
+/// Builds the body of an object from its index and its number of Pods.
 type Object = fn(usize, usize) -> String;
 
 const KINDS: [(&str, Object); 3] = [

@@ -60,7 +60,7 @@ impl Times {
     }
 }
 
-/// An observation of a Foo, with its time.
+/// An observation of a Foo: when its Deployment appeared, or that it has a status.
 enum Seen {
     Deployment(String, Instant),
     Status(String),
@@ -146,7 +146,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
     }))
 }
 
-/// Reports every existing Deployment, and every Foo with a status.
+/// Reports every Deployment when it is added, and every Foo that has a status.
 async fn watch(
     client: &Client,
     args: &Args,
@@ -192,7 +192,7 @@ async fn watch(
     Ok(())
 }
 
-/// Returns the number of writes the server has counted, without its own leases.
+/// Returns the number of creates and updates the server has counted, except those of leases.
 async fn writes(client: &Client) -> Result<f64> {
     let metrics = send(client, Method::GET, "/metrics", None).await?;
     let metrics = String::from_utf8(metrics).context("the metrics are not text")?;
@@ -208,7 +208,7 @@ async fn writes(client: &Client) -> Result<f64> {
         .sum())
 }
 
-/// Returns the number of writes once it is stable.
+/// Returns the number of writes once it is stable, or after ten seconds.
 async fn quiet(client: &Client) -> Result<f64> {
     let mut last = writes(client).await?;
     for _ in 0..20 {
@@ -222,7 +222,7 @@ async fn quiet(client: &Client) -> Result<f64> {
     Ok(last)
 }
 
-/// Deletes everything a run created.
+/// Deletes the Foos, Deployments and events of a run.
 pub(crate) async fn clean(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     let namespace = &args.namespace;

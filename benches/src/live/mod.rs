@@ -130,13 +130,14 @@ async fn post(client: &Client, path: &str, body: String) -> Result<()> {
     send(client, Method::POST, path, Some(body)).await.map(drop)
 }
 
-/// Creates a namespace with its default service account, which a controller normally creates.
+/// Creates a namespace, without its default service account.
 async fn namespace(client: &Client, name: &str) -> Result<()> {
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
     post(client, "/api/v1/namespaces", body).await
 }
 
+/// Creates the default service account, which a controller normally creates.
 async fn service_account(client: &Client, namespace: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let body = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;

@@ -5,8 +5,8 @@
 //! cargo bench -p pintle-apiserver --bench server -- --pods 10000
 //! ```
 //!
-//! Reports CPU time of that thread; rows that run several times show the best. `cargo xtask bench
-//! apiserver` compares the server with kube-apiserver over TLS.
+//! Reports CPU time of that thread; the list row shows the best of several rounds. `cargo xtask
+//! bench apiserver` compares the server with kube-apiserver over TLS.
 
 #![allow(
     clippy::print_stdout,

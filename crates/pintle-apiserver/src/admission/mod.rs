@@ -1,9 +1,10 @@
-//! The admission chain: what may change or refuse a write after it is decoded and before it is stored.
+//! The admission chain: what may change or deny a request after it is decoded and before it is
+//! stored.
 //!
 //! ```text
 //! decode ─► admit (mutating) ─┬─► prepare, validate the schema ─► validate ─► reserve ─► commit
 //!             ▲               │
-//!             └── once more ──┘ if a plugin asked for it
+//!             └── once more ──┘ if a plugin requests it
 //! ```
 //!
 //! A link of the chain is a [`Plugin`]. Webhooks, policies, quotas and the plugins that Kubernetes
@@ -12,7 +13,7 @@
 //!
 //! # Order
 //!
-//! All plugins admit before any plugin validates, each phase in the order of [`plugins`]. If a plugin
+//! All plugins admit before any plugin validates, each phase in [`plugins`] order. If a plugin
 //! calls [`Request::reinvoke`], the admit phase runs once more, and never a third time. The first
 //! error ends the chain, and with it the write.
 //!
@@ -23,12 +24,12 @@
 //!
 //! # What a plugin sees
 //!
-//! [`Request`] describes the write. Objects are in the stored form, without `apiVersion` and
+//! [`Request`] describes the operation. Objects are in the stored form, without `apiVersion` and
 //! `kind`; [`Request::served`] converts them to what the client sees. Subresources with their own
 //! kind, such as `scale` and `eviction`, are admitted with an object of that kind.
 //!
 //! An update that loses a race against another write passes through the chain again, with the newer
-//! stored object. Writes of the server itself are not admitted.
+//! stored object. The server's own writes bypass the chain.
 
 mod expression;
 mod plugins;
@@ -56,7 +57,7 @@ pub use self::policy::policy_warnings;
 /// The outcome of one step of a plugin.
 pub(crate) type Verdict<'a> = BoxFuture<'a, Result<(), ApiError>>;
 
-/// Returns the outcome of a step that did not have to wait.
+/// Wraps the outcome of a step that did not have to wait.
 pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
     Box::pin(std::future::ready(outcome))
 }
@@ -83,7 +84,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Changes or refuses a write. `object` is `None` for a delete.
+    /// Changes or denies a write. `object` is `None` for a delete.
     ///
     /// May run twice for one write; see [`Request::is_reinvocation`].
     fn admit<'a>(
@@ -98,7 +99,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Changes or refuses the object of a write, without waiting.
+    /// Changes or denies the object of a write, without waiting.
     fn mutate(&self, api: &Api, request: &Request<'_>, object: &mut Tree) -> Result<(), ApiError> {
         let _ = (api, request, object);
         Ok(())
@@ -116,7 +117,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Refuses a write whose object is final and valid. `object` is `None` for a delete.
+    /// Allows or denies a write whose object is final and valid. `object` is `None` for a delete.
     fn validate<'a>(
         &'a self,
         api: &'a Api,
@@ -129,7 +130,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Refuses a final and valid object, without waiting.
+    /// Allows or denies a final and valid object, without waiting.
     fn check(&self, api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
         let _ = (api, request, object);
         Ok(())
@@ -141,7 +142,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Charges a budget for a write that is stored next, or refuses it.
+    /// Charges a budget for a write that is stored next, or denies the write.
     fn reserve<'a>(
         &'a self,
         api: &'a Api,
@@ -274,7 +275,7 @@ impl Chain {
 
 fn refused(plugin: &dyn Plugin, error: &ApiError) {
     let (plugin, why) = (plugin.name(), error.message());
-    tracing::debug!(plugin, why, "admission refused a write");
+    tracing::debug!(plugin, why, "admission denied a request");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A write as admission sees it.
+//! A request as admission sees it.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
@@ -55,7 +55,7 @@ pub(crate) struct Exchanged<'a> {
     pub(crate) kind: &'a str,
 }
 
-/// A write on its way through the chain.
+/// A request on its way through the chain: a create, update, delete or connect.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) operation: Operation,
@@ -70,7 +70,7 @@ pub(crate) struct Request<'a> {
     /// The name of the object. Empty in the admit phase of a create that generates the name.
     pub(crate) name: &'a str,
     pub(crate) user: &'a User,
-    /// The options of the write: dry run, field manager, warnings for the response.
+    /// The options of the request: dry run, field manager, warnings for the response.
     pub(crate) options: &'a WriteOptions,
     /// The stored object; `None` for a create or a connect.
     pub(crate) old: Option<&'a Tree>,
@@ -93,7 +93,7 @@ impl Request<'_> {
         self.options.dry_run
     }
 
-    /// Returns true if the request is for this resource of any version, subresources included.
+    /// Returns true if the request is for this resource in any version, including its subresources.
     pub(crate) fn is_for(&self, group: &str, plural: &str) -> bool {
         self.resource.plural == plural && self.resource.group == group
     }
@@ -170,7 +170,7 @@ impl Request<'_> {
         result
     }
 
-    /// Starts the second round if a plugin asked for it.
+    /// Starts the second round if a plugin requested it. Returns true if so.
     pub(super) fn start_reinvocation(&mut self) -> bool {
         let wanted = std::mem::take(self.reinvocation.wanted.get_mut());
         self.reinvocation.second_round = wanted;

@@ -47,8 +47,8 @@ impl Api {
         self.seed("discovery.k8s.io", "endpointslices", Some("default"), slice);
     }
 
-    /// Rebuilds what the server derives from objects that it did not write itself: expiry of
-    /// events, webhooks and policies. The rest is read from the store on demand.
+    /// Rebuilds what the server derives from objects that it did not write itself: event expiry,
+    /// webhooks and policies. The rest is read from the store on demand.
     pub(crate) fn adopt_stored(&self) {
         let catalog = self.registry.catalog();
         let policies = "admissionregistration.k8s.io";

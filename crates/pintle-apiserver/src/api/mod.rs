@@ -107,7 +107,7 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) pod_deletion: PodDeletion,
-    /// The admission chain, which may change or refuse a write.
+    /// The admission chain, which may change or deny a request.
     pub(crate) admission: Chain,
     /// Decides what users may do, except administrators, who may do everything.
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -159,7 +159,7 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
-    /// Warnings for the response, whatever it is.
+    /// Warnings for the response, even if the request fails.
     pub(crate) warnings: Warnings,
     /// The audit record of the request.
     pub(crate) audit: Record,

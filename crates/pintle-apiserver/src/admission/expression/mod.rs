@@ -16,10 +16,11 @@ pub(super) use self::scope::{Inputs, Scope};
 /// The maximum cost of one expression, in CEL's cost units.
 pub(crate) const CALL_LIMIT: u64 = 1_000_000;
 
-/// The maximum cost of all match conditions for one request.
+/// The maximum cost of the match conditions of a webhook or policy for one request.
 pub(crate) const CONDITIONS_BUDGET: u64 = 2_500_000;
 
-/// The maximum cost of all validations of a policy for one request and one binding.
+/// The maximum cost, for one request, binding and parameter, of a policy's validations and
+/// messages, of its audit annotations, or of one mutation.
 pub(crate) const BUDGET: u64 = 10_000_000;
 
 /// A compiled expression, or why it cannot be compiled.
@@ -29,12 +30,12 @@ pub(crate) struct Expression {
     pub(crate) program: Result<Program, String>,
 }
 
-/// Variables that exist only in some expressions.
+/// Declarations that exist only in some expressions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Optional {
     pub(crate) params: bool,
     pub(crate) authorizer: bool,
-    /// The types of patches.
+    /// The types that build patches, which only mutations use.
     pub(crate) patch_types: bool,
 }
 

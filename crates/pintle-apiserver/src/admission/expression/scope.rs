@@ -18,7 +18,7 @@ use crate::{admission::Request, api::Api};
 /// Maximum nesting depth of variable references.
 const MAX_NESTING: usize = 512;
 
-/// Evaluation moves to a new thread, with a fresh stack, every this many levels.
+/// The number of levels after which evaluation moves to a new thread with a fresh stack.
 const LEVELS_PER_STACK: usize = 16;
 
 /// Stack size of that thread.

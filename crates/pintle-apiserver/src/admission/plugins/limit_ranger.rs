@@ -47,7 +47,7 @@ fn applies(api: &Api, request: &Request<'_>) -> bool {
     let pods = request.resource.plural == "pods";
     let wanted = match (request.sub, request.operation) {
         ("", Operation::Create) => true,
-        // Only a resize can change the containers of a Pod.
+        // Only a resize can change the resources of a Pod.
         ("", Operation::Update) => !pods,
         ("resize", Operation::Update) => pods,
         _ => false,
@@ -61,7 +61,7 @@ fn any(api: &Api) -> bool {
     collection.is_some_and(|collection| !api.store.is_empty(collection))
 }
 
-/// Returns the limits of the namespace.
+/// Returns the limit ranges of the namespace.
 fn ranges(api: &Api, request: &Request<'_>) -> Vec<Value> {
     super::in_namespace(api, "limitranges", request.namespace.unwrap_or_default())
         .map(|range| Value::Object(range.decode()))
@@ -110,7 +110,7 @@ fn set_defaults(pod: &mut Tree, range: &Value) {
     annotations[ANNOTATION] = note.into();
 }
 
-/// Adds defaults to requests or limits, and returns the names of those that were missing.
+/// Adds missing defaults to requests or limits, and returns the names of those it added.
 fn merge(resources: &mut Value, which: &str, defaults: &Tree) -> Vec<String> {
     if defaults.is_empty() {
         return Vec::new();

@@ -30,7 +30,7 @@ use crate::{
     store::{Object, key_range, namespace_bounds},
 };
 
-/// Returns the plugins in the order in which kube-apiserver runs them.
+/// Returns the plugins in kube-apiserver's order.
 ///
 /// The plugins that Kubernetes enables by default are ordered as follows: `NamespaceLifecycle`,
 /// `LimitRanger`, `ServiceAccount`, `TaintNodesByCondition`, `PodSecurity`, `Priority`,
@@ -40,8 +40,8 @@ use crate::{
 /// `MutatingAdmissionWebhook`, `ValidatingAdmissionPolicy`, `ValidatingAdmissionWebhook`,
 /// `ResourceQuota`. Insert a new plugin at its place in that order.
 ///
-/// Plugins that need nothing but the object itself are hooks of its kind instead:
-/// `NamespaceLifecycle`, `TaintNodesByCondition`, `DefaultTolerationSeconds` and
+/// `NamespaceLifecycle` is part of the write path. Plugins that need nothing but the object itself
+/// are hooks of its kind: `TaintNodesByCondition`, `DefaultTolerationSeconds` and
 /// `StorageObjectInUseProtection`. Not implemented: `PodTopologyLabels`, `PodResizeValidator` and
 /// `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
@@ -65,7 +65,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     ]
 }
 
-/// Returns the error for a write that a plugin refuses.
+/// Returns the error for a write that a plugin denies.
 pub(super) fn refused(request: &Request<'_>, object: Option<&Tree>, why: &str) -> ApiError {
     request.forbidden(object, why)
 }

@@ -35,7 +35,7 @@ impl Class {
 
     /// Returns the class of a Pod; `None` if it names one that does not exist.
     ///
-    /// Without a name, the default class applies; without one, priority 0.
+    /// Without a name, the default class applies; without a default class, priority 0.
     fn of(api: &Api, name: &str) -> Option<Self> {
         if name.is_empty() {
             let none = || Self::read(&Tree::new());

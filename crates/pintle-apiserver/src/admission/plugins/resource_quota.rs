@@ -1,4 +1,4 @@
-//! `ResourceQuota`: refuses writes that would exceed a quota, and charges the quota for those it
+//! `ResourceQuota`: denies writes that would exceed a quota, and charges the quota for writes it
 //! admits.
 //!
 //! Limits and usage come from the status of the quota, which a controller writes: until then, the
@@ -186,7 +186,7 @@ async fn admit(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), Ap
         });
         entries.filter(|(_, delta)| !delta.is_zero()).collect()
     };
-    // A status reports facts, so it is charged but never refused.
+    // A status reports facts, so it is charged but never denied.
     let enforced = request.sub != "status";
     let mut deltas: BTreeMap<String, Amounts> = BTreeMap::new();
     quotas.retain(|quota| !delta_of(quota).is_empty());

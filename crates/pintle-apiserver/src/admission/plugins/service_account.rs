@@ -24,7 +24,7 @@ const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The subresource that adds containers to a running Pod.
 const EPHEMERAL: &str = "ephemeralcontainers";
-/// The sources of volumes that name a secret in their `secretRef`.
+/// The volume sources that name a secret in their `secretRef`.
 const SECRET_REFS: [&str; 7] = [
     "cephfs",
     "cinder",
@@ -59,7 +59,7 @@ impl Plugin for ServiceAccount {
         debugs || self.admits(api, request)
     }
 
-    /// Webhooks may have changed what was checked before.
+    /// Checks new Pods again, because webhooks may have changed them since `mutate`.
     fn check(&self, api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
         match request.sub {
             EPHEMERAL => check_ephemeral(api, request, pod),

@@ -17,7 +17,7 @@ pub(super) struct Policy {
     pub(super) ignores_failures: bool,
     /// The error is reported for every write.
     pub(super) constraints: Result<MatchResources, String>,
-    /// The version and kind of parameters.
+    /// The `apiVersion` and kind of parameters.
     pub(super) param_kind: Option<(String, String)>,
     pub(super) conditions: Vec<Expression>,
     pub(super) variables: Arc<Vec<(Arc<str>, Expression)>>,

@@ -24,7 +24,7 @@ pub(super) struct MatchResources {
     object_selector: LabelSelector,
 }
 
-/// A rule that may be restricted to objects of some names.
+/// A rule that may be restricted to objects with certain names.
 #[derive(Debug)]
 struct NamedRule {
     rule: Rule,

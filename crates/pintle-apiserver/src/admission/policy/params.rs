@@ -15,7 +15,7 @@ use crate::{
 /// One parameter of a policy. A selector can match many, so each is decoded only when it is used.
 #[derive(Debug)]
 pub(super) enum Param {
-    /// The policy has no parameters.
+    /// The policy or its binding has no parameters.
     Null,
     Object {
         resource: Arc<Resource>,
@@ -24,7 +24,7 @@ pub(super) enum Param {
 }
 
 impl Param {
-    /// Returns `namespace/name`, or an empty text if there are no parameters.
+    /// Returns the store key of the object, or an empty string if there are no parameters.
     pub(super) fn key(&self) -> &str {
         match self {
             Self::Null => "",
@@ -46,7 +46,7 @@ impl Param {
     }
 }
 
-/// Returns the resource of a policy's parameters. An error counts as one of the policy.
+/// Returns the resource of a policy's parameters. An error counts as an error of the policy.
 pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource>>, String> {
     let Some((of, kind)) = &policy.param_kind else {
         return Ok(None);
@@ -61,8 +61,8 @@ pub(super) fn resource(api: &Api, policy: &Policy) -> Result<Option<Arc<Resource
     })
 }
 
-/// Returns the parameters for which a binding applies its policy. An error counts as one of the
-/// binding.
+/// Returns the parameters for which a binding applies its policy. An error counts as an error of
+/// the binding.
 pub(super) async fn collect(
     api: &Api,
     resource: Option<&Arc<Resource>>,

@@ -19,10 +19,10 @@ use crate::{
     meta::Tree,
 };
 
-/// The longest message that an expression may return, in bytes.
+/// The longest message of an expression that is used, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// The longest value of an audit annotation, in bytes.
+/// The length to which values of audit annotations are truncated, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
 
 /// Evaluates validating policies.
@@ -48,7 +48,7 @@ impl Plugin for ValidatingPolicies {
     }
 }
 
-/// A refusal.
+/// A denial.
 #[derive(Debug)]
 struct Denied {
     why: String,
@@ -84,7 +84,7 @@ async fn run(api: &Api, request: &Request<'_>, object: Option<&Tree>) -> Result<
     Err(refused(request, object, &message).denied_by_policy(code, reason, vec![message]))
 }
 
-/// Evaluates one policy. Returns the message and reason of its first refusal.
+/// Evaluates one policy. Returns the message and reason of its first denial.
 async fn evaluate(
     api: &Api,
     bound: &Bound,
@@ -221,7 +221,8 @@ fn collect_annotation(all: &mut Vec<(String, Vec<String>)>, key: String, mut val
     }
 }
 
-/// Performs the validation actions of a binding. Returns the message and reason of a refusal.
+/// Performs the validation actions of a binding. Returns the message and reason if the request is
+/// denied.
 fn act(
     request: &Request<'_>,
     policy: &Policy,
@@ -251,7 +252,7 @@ fn act(
     denied
 }
 
-/// Describes a failed validation for the audit log, with the fields in the order of Kubernetes.
+/// Describes a failed validation for the audit log, with the fields in Kubernetes' order.
 fn failure(binding: &Binding, index: usize, why: &str) -> String {
     let (why, policy) = (json!(why), json!(binding.policy));
     let (name, actions) = (json!(binding.name), json!(binding.actions));
@@ -320,8 +321,8 @@ fn outcome(policy: &Policy, inputs: &Inputs, params: &Value, namespace: &Value) 
     annotate(policy, scope(BUDGET, false, true), &mut outcome, fails)
 }
 
-/// Evaluates the messages of all validations. A message that cannot be used is empty. Fails if they
-/// exceed the budget.
+/// Evaluates the message expressions of all validations. A message that is missing or cannot be
+/// used is empty. Fails if the expressions exceed the budget.
 fn messages(policy: &Policy, mut scope: Scope) -> Result<Vec<String>, String> {
     let mut messages = Vec::with_capacity(policy.validations.len());
     for validation in &policy.validations {

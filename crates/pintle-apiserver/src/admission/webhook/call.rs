@@ -22,17 +22,17 @@ pub(super) struct Patch {
     _held: Held,
 }
 
-/// Why a call did not allow the write.
+/// Why a call did not allow the request.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The webhook could not be called or sent an invalid response; the failure policy decides.
     Calling(String),
-    /// The write is refused, whatever the failure policy is.
+    /// The request fails, regardless of the failure policy.
     Refused(ApiError),
 }
 
 impl Failure {
-    /// Returns the error of the write, or `None` if the failure policy of the webhook ignores it.
+    /// Returns the error of the request, or `None` if the failure policy of the webhook ignores it.
     /// `place` names the call in the audit event.
     pub(super) fn verdict(
         self,
@@ -45,11 +45,11 @@ impl Failure {
             Self::Refused(error) => Some(error),
             Self::Calling(why) if hook.ignore_failures => {
                 request.options.audit.annotate(place, name.as_str());
-                tracing::warn!(webhook = name, why, "webhook failed; allowing the write");
+                tracing::warn!(webhook = name, why, "webhook failed; allowing the request");
                 None
             }
             Self::Calling(why) => {
-                tracing::warn!(webhook = name, why, "webhook failed; refusing the write");
+                tracing::warn!(webhook = name, why, "webhook failed; denying the request");
                 Some(ApiError::internal(format!(
                     "failed calling webhook {name:?}: {why}"
                 )))
@@ -58,7 +58,7 @@ impl Failure {
     }
 }
 
-/// Returns an object in the version that a webhook expects; null if there is none.
+/// Returns an object in the version that a webhook or policy expects; null if there is none.
 pub(in crate::admission) async fn shown(
     api: &Api,
     request: &Request<'_>,

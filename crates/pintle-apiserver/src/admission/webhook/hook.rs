@@ -19,7 +19,7 @@ pub(crate) struct Hook {
     /// The configuration it belongs to; its own name if it is in this process.
     pub(crate) configuration: String,
     pub(super) name: String,
-    /// Unique among the webhooks of all configurations.
+    /// Unique among the webhooks of one phase.
     pub(super) id: String,
     pub(super) rules: Vec<Rule>,
     /// Whether requests in other versions of the same resource are ignored.
@@ -30,7 +30,7 @@ pub(crate) struct Hook {
     pub(super) ignore_failures: bool,
     pub(super) timeout: Duration,
     pub(super) reinvocable: bool,
-    /// The `apiVersion` of reviews.
+    /// The `apiVersion` of reviews; empty if the webhook accepts no known version.
     pub(super) review_version: &'static str,
     /// The error is reported by each call.
     pub(super) client: Result<ClientConfig, String>,
@@ -38,7 +38,7 @@ pub(crate) struct Hook {
     pub(super) limits: Arc<Limits>,
 }
 
-/// One rule: which operations on which resources a webhook is called for.
+/// A rule of a webhook or policy: the operations and resources that it applies to.
 #[derive(Debug)]
 pub(in crate::admission) struct Rule {
     pub(super) operations: Vec<String>,

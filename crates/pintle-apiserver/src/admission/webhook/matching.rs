@@ -1,4 +1,4 @@
-//! Whether a webhook is called for a write, and with which version of the object.
+//! Whether a webhook or policy applies to a request, and in which version it sees the object.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     registry::Resource,
 };
 
-/// A call to make.
+/// A call of a webhook, or an evaluation of a policy.
 #[derive(Debug)]
 pub(in crate::admission) struct Invocation {
     /// The resource of the request, or the equivalent one that a rule names.

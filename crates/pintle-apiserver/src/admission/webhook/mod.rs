@@ -1,16 +1,16 @@
 //! Admission webhooks: the plugins `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
 //!
-//! [`Hooks`] holds the compiled webhooks of all configurations, and those in this process, in the
-//! order in which they are called. It changes only when a configuration does; while there are no
-//! webhooks, a write only loads a flag.
+//! [`Hooks`] holds the compiled webhooks of all configurations and of this process, in the order in
+//! which they are called. It changes only when one of them does; while there are no webhooks, a
+//! write only loads a flag.
 //!
 //! ```text
 //! write ─► match: rules, selectors, conditions ─► review ─► call ─► verify ─► patch or verdict
 //! ```
 //!
 //! Mutating webhooks run one after the other, each on the result of the one before. Validating
-//! webhooks run concurrently. A webhook that fails refuses the write or is skipped, as its failure
-//! policy says. Messages are those of kube-apiserver.
+//! webhooks run concurrently. If a webhook fails, its failure policy decides whether the request is
+//! denied or the webhook is skipped. Messages are kube-apiserver's.
 
 mod call;
 mod conditions;
@@ -108,7 +108,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// Compiles the entries of a configuration. Calls to an invalid one fail.
+    /// Compiles the entries of a configuration. Calls to an invalid webhook fail.
     fn compile(name: &str, entries: Value, mutating: bool) -> Self {
         let list = entries.as_array().into_iter().flatten().enumerate();
         let hooks = list.filter_map(|(i, entry)| {

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Applies a JSON patch to an object, in the version that the webhook has seen, and returns the
-/// object in the form of the write. Defaults are those of the version that was patched; unknown
-/// fields are those that the storage version does not know.
+/// object in the form of the write. Applies the defaults of the patched version, and drops fields
+/// that the storage version does not know.
 pub(super) async fn patched(
     api: &Api,
     request: &Request<'_>,

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::patch::json_kind;
 
-/// Checks that the fields of a `response` have their types. The error is that of upstream's decoder.
+/// Checks the types of the fields of a `response`. Errors are those of upstream's decoder.
 ///
 /// Reading a response only field by field could mistake it for a verdict: `"allowed": "true"` is
-/// not a refusal, and a patch that is not encoded is not "no patch".
+/// not a denial, and a patch that is not encoded is not "no patch".
 pub(super) fn check_types(response: &Value) -> Result<(), String> {
     let Value::Object(fields) = response else {
         return match response {

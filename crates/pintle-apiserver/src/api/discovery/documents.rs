@@ -1,4 +1,4 @@
-//! Discovery documents, with their fields in the order of the Go types.
+//! Discovery documents, with their fields in the Go types' order.
 
 use serde::Serialize;
 

@@ -149,7 +149,7 @@ fn group(group: &Group, whole: bool) -> ApiGroup {
     }
 }
 
-/// Returns the groups in the order of `APIGroupList`. Upstream breaks ties by the name of the
+/// Returns the groups in `APIGroupList` order. Upstream breaks ties by the name of the
 /// `APIService`, `VERSION.GROUP`, where aggregated discovery compares group names.
 fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     let first = |group: &&Group| {
@@ -301,8 +301,8 @@ fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Discover
     }
 }
 
-/// Returns the kind of a response. For built-in kinds, group and version are omitted if they are those
-/// of the resource.
+/// Returns the kind of a response. For built-in kinds, group and version are omitted if they match
+/// the resource's.
 fn response_kind(resource: &Resource, [group, version, kind]: [&str; 3]) -> ResponseKind {
     let own = group == resource.group && version == resource.version;
     let [group, version] = if own && resource.custom.is_none() {

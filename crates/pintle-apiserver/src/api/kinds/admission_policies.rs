@@ -84,7 +84,7 @@ impl Kind for AdmissionPolicies {
     }
 }
 
-/// Returns the group and plural of parameters, if they can be resolved.
+/// Returns the group and plural of a parameter kind; the plural of an unknown kind is `*`.
 fn resolved(api: &Api, param_kind: &Value) -> (String, String) {
     let text = |field: &str| param_kind[field].as_str().unwrap_or_default();
     let of = text("apiVersion");

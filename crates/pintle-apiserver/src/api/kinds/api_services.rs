@@ -1,7 +1,8 @@
 //! `APIServices`: one for each group and version the server serves.
 //!
-//! Those of built-in groups exist from the start, those of CRDs are created and deleted with them.
-//! The server refuses an `APIService` that names a Service: it does not implement API aggregation.
+//! The objects of built-in groups exist from the start; the objects of CRDs are created and deleted
+//! with them. The server rejects an `APIService` that names a Service: it does not implement API
+//! aggregation.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,7 +46,7 @@ impl Kind for ApiServices {
         service.insert("status".into(), available);
     }
 
-    /// Refuses aggregation, and names and priorities that Kubernetes refuses.
+    /// Rejects aggregation, and names and priorities that Kubernetes rejects.
     fn validate(
         &self,
         part: Part,
@@ -146,7 +147,7 @@ impl Api {
             return;
         };
         let put = Change::Put(Arc::new(resource.encode(service)));
-        // An APIService with that name already exists.
+        // If an APIService with that name already exists, it stays unchanged.
         let _ = self
             .store
             .commit(collection, &key_of(None, &name), Expect::Absent, put);

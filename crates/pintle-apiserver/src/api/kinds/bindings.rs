@@ -71,7 +71,7 @@ impl Api {
         self.admit_unstored(&admission, binding).await
     }
 
-    /// Assigns the Pod of a binding that was admitted.
+    /// Assigns the Pod of an admitted binding.
     async fn assign(&self, call: &Call, options: &WriteOptions, binding: &Value) -> Answer {
         if binding["metadata"]["name"].as_str() != call.target.name.as_deref() {
             let why = "name in URL does not match name in Binding object";

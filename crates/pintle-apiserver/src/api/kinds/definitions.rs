@@ -31,11 +31,11 @@ struct StoredNames<'a> {
     group: String,
     /// Holds the names until they are published.
     claim: Option<Claim<'a>>,
-    /// The stored definition and, if it did not get all names, the reason.
+    /// The stored definition and the conflict, if it did not get all its names.
     refused: Option<(crd::Definition, Conflict)>,
     /// Whether an earlier claim was released because of a concurrent write.
     lost: bool,
-    /// Whether the definition still exists.
+    /// Whether the definition still exists and was updated.
     exists: bool,
 }
 
@@ -77,7 +77,7 @@ impl Kind for Definitions {
         false
     }
 
-    /// Warns about formats that are not validated, once they appear.
+    /// Warns about formats that are not validated, when they first appear.
     fn warn(&self, object: &Tree, stored: Option<&Tree>, warnings: &Warnings) {
         let before = stored.map(crd::unrecognized_formats).unwrap_or_default();
         for format in crd::unrecognized_formats(object).difference(&before) {
@@ -121,7 +121,8 @@ impl Api {
         found.cloned()
     }
 
-    /// Changes a definition until a commit succeeds. Returns false if it is gone.
+    /// Changes a definition, retrying after conflicts. Returns false if it is gone or the change
+    /// was rejected.
     fn change_definition(&self, name: &str, change: &mut dyn FnMut(&mut Tree)) -> bool {
         let Some(resource) = self.definition_resource() else {
             return false;
@@ -229,7 +230,7 @@ impl Api {
         drop(stored.claim);
         if stored.lost || (claimed && !stored.exists) {
             // The claimed names were not stored, because of a concurrent write or a deletion. Other
-            // definitions may have been refused those names.
+            // definitions may have been denied those names.
             again.extend(self.registry.waiting_for_names(&stored.group));
         }
         // Until now the definition was not registered as waiting, so names released since the
@@ -245,7 +246,7 @@ impl Api {
 
     /// Deletes the instances of a definition that is being deleted.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on, creates are refused. Those in progress see the mark and undo their work.
+        // From here on, creates are rejected. Those in progress see the mark and undo their work.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource

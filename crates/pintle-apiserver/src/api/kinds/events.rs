@@ -1,8 +1,7 @@
 //! Events: they expire an hour after they were last written.
 //!
-//! There is no background task. Each write of an event, and each list of events, first deletes the
-//! events that have expired. These deletions are not requests, so [`Points`](crate::Points) do not
-//! see them.
+//! There is no background task. Each write and each list of events also deletes the events that
+//! have expired. These deletions are not requests, so [`Points`](crate::Points) do not see them.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -89,7 +89,7 @@ const IDLE: &[(&str, &str, &str)] = &[
 
 const NO_PODS: &str = "no controller creates its Pods here";
 
-/// Returns why objects of a built-in resource have no effect, or `None` if they do.
+/// Returns why objects of a built-in resource have no effect, or `None` if they have one.
 pub(crate) fn reason(group: &str, plural: &str) -> Option<&'static str> {
     let mut idle = IDLE.iter();
     let idle = idle.find(|kind| (kind.0, kind.1) == (group, plural));

@@ -146,13 +146,13 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
 
     // Updates.
 
-    /// Restores the fields that this write may not change from the stored object.
+    /// Restores, from the stored object, the fields that this write may not change.
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, clock: &Clock) {
         let _ = (part, object, stored, clock);
     }
 
-    /// Returns the fields that a write of this subresource does not own, if they differ from those
-    /// of other kinds.
+    /// Returns the fields that a write of this subresource does not own, if they differ from the
+    /// default.
     fn reset_fields(&self, sub: &str) -> Option<FieldSet> {
         let _ = sub;
         None
@@ -236,7 +236,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Refuses to delete an object by its name.
+    /// Checks by name whether an object may be deleted.
     fn check_delete(&self, name: &str) -> Result<(), ApiError> {
         let _ = name;
         Ok(())

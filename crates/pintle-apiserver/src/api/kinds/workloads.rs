@@ -28,7 +28,7 @@ impl Kind for DaemonSets {
         set_template_generation(object, 1);
     }
 
-    /// Sets it again, in case admission has changed it.
+    /// Sets the template generation again, in case admission has changed it.
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
         set_template_generation(object, 1);
     }
@@ -68,7 +68,7 @@ fn set_template_generation(object: &mut Tree, generation: i64) {
 pub(super) struct Deployments;
 
 impl Kind for Deployments {
-    /// A status update does not change labels.
+    /// Restores the labels, which a status update cannot change.
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
         if part != Part::Status {
             return;

@@ -1,8 +1,8 @@
 //! Lists: selectors, pages, and the state they show.
 //!
-//! A continue token names the revision of the first page and the key the next one starts at, so that
-//! all pages show one state. When the log no longer covers that revision, the client gets 410 and a
-//! token that continues from the same key in the current state.
+//! A continue token names the revision of the first page and the key the next one starts at, so
+//! that all pages show the same state. When the log no longer covers that revision, the client gets
+//! 410 and a token that continues from the same key in the current state.
 
 use std::sync::Arc;
 
@@ -275,8 +275,8 @@ fn prefix(call: &Call) -> String {
     namespace.map_or_else(String::new, |namespace| namespace_bounds(namespace).0)
 }
 
-/// Returns a token that continues at `start` (inclusive) in the state of `revision`, or in the current
-/// one if it is negative. The key in it is relative to the collection.
+/// Returns a token that continues at `start` (inclusive) in the state of `revision`, or in the
+/// current state if `revision` is negative. The key in it is relative to the collection.
 fn token(revision: i64, start: &str, prefix: &str) -> String {
     let start = format!("/{}", start.strip_prefix(prefix).unwrap_or(start));
     URL_SAFE_NO_PAD
@@ -316,8 +316,8 @@ fn parse_token(token: &str, prefix: &str) -> Result<Page, ApiError> {
     })
 }
 
-/// Renders a list as a stream of chunks. Objects are copied as they are stored, unless the client wants
-/// another representation.
+/// Renders a list, as a stream of chunks if it is large. Objects are copied as they are stored,
+/// unless the client wants another representation.
 pub(crate) fn list_answer(view: View, metadata: &Value, items: Vec<Arc<Object>>) -> Response<Body> {
     let mut metadata = metadata.clone();
     if !matches!(view.form, Form::Json | Form::Yaml)

@@ -98,7 +98,7 @@ struct Options {
 
 impl Api {
     /// Returns the log of a container: 404 if the Pod does not exist, 400 if the container has not
-    /// run, 501 if nothing provides logs.
+    /// run, 501 if no source of logs is registered.
     pub(crate) fn pod_log(&self, call: &Call) -> Answer {
         let Some(object) = self.store.get(call.collection()?, &call.key()) else {
             return Err(call.missing());

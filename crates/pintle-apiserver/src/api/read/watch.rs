@@ -2,10 +2,10 @@
 //!
 //! A watch first sends the state it starts from, if the request asks for it. Then it follows the
 //! log: it sends the events the log has and sleeps until a commit, the next bookmark or its end. It
-//! has no event queue: besides the chunk that it is sending, it holds only the objects of the
-//! initial state that it has yet to send. The log is bounded in events and bytes: a client that
-//! reads too slowly falls behind it, during the initial state or after it, gets one `ERROR` event
-//! with a 410 `Expired` status, and has to list again.
+//! has no event queue: besides the chunk that it is sending, it holds only the initial state, until
+//! that is sent. The log is bounded in events and bytes: a client that reads too slowly falls
+//! behind it, during the initial state or after it, gets one `ERROR` event with a 410 `Expired`
+//! status, and has to list again.
 //!
 //! A watch of a custom resource also ends when its CRD changes. A client that reconnects gets objects
 //! of the new CRD, or 404.
@@ -257,11 +257,11 @@ impl Filter {
     }
 }
 
-/// The size of an event beyond the encoded bytes of its object.
+/// An estimate of the size of an event beyond the encoded bytes of its object.
 const FRAME: usize = 160;
 
 fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object, columns: bool) {
-    // Done once, instead of once for each part.
+    // Reserve once, instead of growing with each part.
     out.reserve(object.content.len() + FRAME);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.name().as_bytes());
@@ -297,13 +297,13 @@ struct Watcher {
     closing: CancellationToken,
     /// Cancelled when the CRD changes.
     superseded: CancellationToken,
-    /// Converts events by a webhook.
+    /// Set if a webhook converts the objects.
     converting: Option<Arc<Api>>,
     over: bool,
 }
 
-/// Returns the token that ends the watches of a custom resource when its CRD changes. That of a
-/// built-in kind is never cancelled.
+/// Returns the token that ends the watches of a custom resource when its CRD changes. The token of
+/// a built-in kind is never cancelled.
 fn superseded(resource: &Resource) -> CancellationToken {
     let custom = resource.custom.as_ref();
     custom.map_or_else(CancellationToken::new, |custom| custom.superseded.clone())
@@ -424,8 +424,8 @@ impl Watcher {
         })
     }
 
-    /// Like [`read_events`](Self::read_events), for objects that a webhook converts. A conversion that
-    /// fails ends the watch: the client has to list again, and sees the error there.
+    /// Like [`read_events`](Self::read_events), for objects that a webhook converts. A conversion
+    /// that fails ends the watch with an `ERROR` event, and the client has to list again.
     async fn read_converted(&mut self, api: &Api) -> Result<Vec<u8>, Option<ApiError>> {
         let mut out = Vec::new();
         loop {

@@ -1,9 +1,9 @@
 //! Watches over WebSocket (RFC 6455), for clients that request it with `Upgrade: websocket`.
 //!
 //! The server responds with 101 and sends each event as one text message, regardless of the
-//! subprotocol offered, as kube-apiserver does. Clients only send control frames: the server
-//! answers pings, a close ends the watch, and data is discarded. The watch and its cursor are
-//! released as soon as either side closes.
+//! subprotocol offered, as kube-apiserver does. Of the frames a client sends, pings are answered, a
+//! close ends the watch, and data is discarded. The watch and its cursor are released as soon as
+//! either side closes.
 
 use std::io;
 
@@ -96,7 +96,7 @@ fn refused(code: u16, why: &'static str) -> Response<Body> {
     response::text(code, why)
 }
 
-/// Checks the request's half of the handshake and returns the server's.
+/// Checks the request's half of the handshake and returns the response.
 fn handshake(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let text = |name: header::HeaderName| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
@@ -143,7 +143,8 @@ fn accept(key: &str) -> String {
 /// Why a watch over WebSocket ends.
 #[derive(Debug)]
 enum End {
-    /// The watch ended, the server shuts down, or the client closed: send a close frame.
+    /// The watch ended, the server shuts down, or the client closed or violated the protocol: send
+    /// a close frame.
     Close(u16),
     /// The connection is gone.
     Gone(io::Error),

@@ -19,7 +19,7 @@ const ANY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) struct TimeLimit {
     pub(in crate::api) after: Duration,
-    /// Whether the limit is that of a write, which upstream reports in different words.
+    /// Whether it is the limit of a write, which upstream reports in different words.
     pub(in crate::api) of_write: bool,
 }
 
@@ -71,7 +71,7 @@ impl Call {
     }
 }
 
-/// Parses a duration as Go does: `1m30s`. A negative one is zero.
+/// Parses a duration like Go: `1m30s`. A negative duration becomes zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let nanos = pintle_cel::go::parse_duration(text)?;
     Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))

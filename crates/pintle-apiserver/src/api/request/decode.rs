@@ -41,7 +41,8 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
         .to_ascii_lowercase()
 }
 
-/// Decodes a body by its media type; `kind` applies if the body names none.
+/// Decodes a body by its media type. Errors name `kind`, which is also the default of protobuf
+/// bodies that name no type.
 pub(crate) fn decode_body(
     headers: &HeaderMap,
     body: &[u8],
@@ -76,7 +77,7 @@ fn not_json(kind: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
     unrecognized(kind, body, &why)
 }
 
-/// Words common JSON errors as Go's decoder does.
+/// Words common JSON errors like Go's decoder.
 pub(crate) fn json_problem(error: &serde_json::Error, text: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -105,8 +106,7 @@ fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
-/// Decodes YAML and reports its first duplicate key as Go does: `line 3: key "a" already set
-/// in map`.
+/// Decodes YAML and reports its first duplicate key like Go: `line 3: key "a" already set in map`.
 ///
 /// Most clients send JSON, a subset of YAML that parses many times faster. YAML is parsed only if the
 /// body is not JSON, or has a duplicate key, whose line the JSON decoder does not report.
@@ -187,13 +187,13 @@ impl Call {
         }
     }
 
-    /// Decodes the body; `kind` applies if the body names none.
+    /// Decodes the body; see [`decode_body`] for `kind`.
     pub(crate) fn decoded(&self, kind: Gvk<'_>) -> Result<Value, ApiError> {
         decode_body(&self.headers, &self.body, kind)
     }
 
     /// Decodes the object in the body and converts it to the stored version. Its type is checked
-    /// against the path and removed, its fields are checked against the schema.
+    /// against the path and removed; its fields are checked against the schema.
     pub(crate) fn object(&self, options: &WriteOptions) -> Result<Tree, ApiError> {
         let resource = &self.target.resource;
         if resource.custom.is_some() && media_type(&self.headers) == protobuf::MEDIA_TYPE {

@@ -16,18 +16,19 @@ use crate::{
 /// Where an object was decoded from. It decides how unknown and mistyped fields are reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// A JSON text. For built-in kinds, unknown and duplicate fields are reported in document order.
+    /// A JSON document. For built-in kinds, unknown and duplicate fields are reported in document
+    /// order.
     Json {
         text: &'a [u8],
         duplicates: &'a [String],
     },
     /// Anything else, with the faults found so far, which are reported first.
     Other { faults: &'a [String] },
-    /// The result of an apply. As in upstream, it is not decoded again, so nulls are refused
+    /// The result of an apply. As in upstream, it is not decoded again, so nulls are rejected
     /// instead of dropped.
     Applied,
-    /// The result of a strategic merge, with the faults of the patch. Type errors are worded as
-    /// upstream's conversion from an unstructured map words them.
+    /// The result of a strategic merge, with the faults of the patch. Type errors are worded like
+    /// those of upstream's conversion from an unstructured map.
     Merged { faults: &'a [String] },
 }
 

@@ -41,9 +41,9 @@ pub(crate) struct WriteOptions {
 /// The options of a write as the client sent them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sent {
-    /// The client named its field manager.
+    /// Whether the client named its field manager.
     pub(crate) manager: bool,
-    /// The client chose a field validation.
+    /// Whether the client chose a field validation.
     pub(crate) field_validation: bool,
     /// The decoded `DeleteOptions` of a delete.
     deletion: Option<Arc<Value>>,
@@ -98,8 +98,8 @@ pub(crate) struct Warnings(Arc<Mutex<Collected>>);
 
 /// The warnings so far, without duplicates.
 ///
-/// If they exceed [`MAX_TOTAL`], all are truncated to [`MAX_TRUNCATED`]. Once truncated warnings
-/// reach that limit as well, or there are [`MAX_WARNINGS`], further ones are dropped.
+/// If they exceed [`MAX_TOTAL`], all are truncated to [`MAX_TRUNCATED`]. Once the truncated
+/// warnings also reach [`MAX_TOTAL`], or there are [`MAX_WARNINGS`], further warnings are dropped.
 #[derive(Debug, Default)]
 struct Collected {
     texts: Vec<String>,
@@ -143,7 +143,7 @@ impl Warnings {
     }
 }
 
-/// Formats a text as the value of a `Warning` header.
+/// Formats a warning as the value of a `Warning` header.
 pub(crate) fn warning(text: &str) -> Option<HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).collect();
     let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");

@@ -60,7 +60,7 @@ impl<'a> ResourcePath<'a> {
             rest = after;
         }
         let mut within = None;
-        // A subresource of the namespace, or a resource in it.
+        // The resource is in the namespace, unless the path names the namespace or its subresource.
         if let ["namespaces", name, after @ ..] = rest
             && !matches!(after, [] | ["status" | "finalize", ..])
         {
@@ -80,7 +80,7 @@ impl<'a> ResourcePath<'a> {
         })
     }
 
-    /// Returns the namespace as authorization sees it: that of a Namespace is the Namespace itself.
+    /// Returns the namespace as authorization sees it: for a Namespace, its own name.
     pub(crate) fn namespace(&self) -> &'a str {
         let own = if self.plural == "namespaces" {
             self.name

@@ -52,7 +52,7 @@ impl Query {
         self.has(name).then(|| self.flag(name))
     }
 
-    /// Returns a numeric parameter, or `None` if it is absent.
+    /// Returns a numeric parameter, or `None` if it is absent or empty.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -65,7 +65,7 @@ impl Query {
     }
 }
 
-/// Percent-decodes a text. Invalid escapes are left unchanged.
+/// Percent-decodes a string. Invalid escapes are left unchanged.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -49,7 +49,7 @@ impl User {
     /// Creates a user with the groups derived from its name: `system:authenticated`, and the service
     /// account groups for `system:serviceaccount:NAMESPACE:NAME`.
     ///
-    /// Requests with an empty user name are refused with 401.
+    /// Requests with an empty user name are rejected with 401.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -128,7 +128,7 @@ impl From<String> for User {
 }
 
 /// Completes the groups of a user: a service account without explicit groups gets its own, and
-/// everyone except `system:anonymous` is authenticated unless a group says otherwise.
+/// every user except `system:anonymous` is authenticated unless a group says otherwise.
 pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if let (Some((namespace, _)), true) = (service_account(name), groups.is_empty()) {
         groups.extend(service_account_groups(namespace));

@@ -229,7 +229,7 @@ impl ApiError {
         self
     }
 
-    /// Turns an error about an object into that of an admission policy.
+    /// Turns an error about an object into the denial of an admission policy.
     pub(crate) fn denied_by_policy(
         mut self,
         code: u16,

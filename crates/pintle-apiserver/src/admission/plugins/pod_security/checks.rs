@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::standards::CheckPod;
 use crate::schema::field::quote;
 
-/// The parts of a Pod or a Pod template that checks look at.
+/// The parts of a Pod or a Pod template that the checks read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub(super) annotations: &'a Value,
@@ -28,7 +28,7 @@ fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Violation 
     }
 }
 
-/// The capabilities that may be added.
+/// The capabilities that `baseline` allows containers to add.
 const CAPABILITIES: &[&str] = &[
     "AUDIT_WRITE",
     "CHOWN",

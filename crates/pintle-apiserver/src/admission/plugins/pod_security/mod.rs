@@ -1,13 +1,13 @@
-//! `PodSecurity`: the labels of a namespace say which Pod Security Standard its Pods must meet.
+//! `PodSecurity`: the labels of a namespace select the Pod Security Standard its Pods must meet.
 //!
 //! ```text
-//! Pod                 ─► enforce: refused   audit: annotation   warn: warning
+//! Pod                 ─► enforce: denied    audit: annotation   warn: warning
 //! workload            ─►                    audit: annotation   warn: warning
 //! Namespace           ─► labels are valid; a stricter level warns about existing Pods
 //! ```
 //!
-//! [`policy`] reads the labels, [`standards`] says which checks a level has in a version, and
-//! [`checks`] are the checks.
+//! [`policy`] reads the labels, [`standards`] lists the checks of each level and version, and
+//! [`checks`] implements them.
 
 mod checks;
 mod policy;
@@ -42,7 +42,7 @@ use crate::{
 /// The maximum number of existing Pods to check against a stricter level.
 const MAX_PODS: usize = 3000;
 
-/// How long to check existing Pods against a stricter level.
+/// The maximum time to spend checking existing Pods against a stricter level.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// How many Pods to check before yielding to other tasks.
@@ -125,7 +125,7 @@ fn namespace_of(api: &Api, request: &Request<'_>) -> Option<Arc<Object>> {
     api.store.get(namespaces, request.namespace?)
 }
 
-/// Returns true if the namespace of a request has a Pod Security label.
+/// Returns true if a request's namespace has a Pod Security label.
 fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
     let namespace = namespace_of(api, request);
     namespace.is_some_and(|namespace| {
@@ -134,7 +134,7 @@ fn is_labelled(api: &Api, request: &Request<'_>) -> bool {
     })
 }
 
-/// Returns the policy of the namespace of a request, and the errors in its labels.
+/// Returns the policy of a request's namespace, and the errors in its labels.
 fn policy_of(api: &Api, request: &Request<'_>) -> (Policy, Vec<FieldError>) {
     let namespace = namespace_of(api, request);
     let labels = namespace
@@ -143,7 +143,7 @@ fn policy_of(api: &Api, request: &Request<'_>) -> (Policy, Vec<FieldError>) {
     Policy::of(|label| Some(labels?.get(label)?.as_str()))
 }
 
-/// Joins violations: with details for one Pod, without for many.
+/// Joins violations, with their details if `detailed`.
 fn described(violations: &[Violation], detailed: bool) -> String {
     let each = violations.iter().map(|violation| match &violation.detail {
         detail if detailed && !detail.is_empty() => format!("{} ({detail})", violation.reason),
@@ -152,7 +152,7 @@ fn described(violations: &[Violation], detailed: bool) -> String {
     each.collect::<Vec<String>>().join(", ")
 }
 
-/// Enforces, audits and warns about a Pod.
+/// Enforces the policy on a Pod, and adds audit annotations and warnings.
 fn pod(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
     let (policy, errors) = policy_of(api, request);
     if errors.is_empty() && policy.is_privileged() {
@@ -183,7 +183,7 @@ fn pod(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> 
     Err(request.forbidden(Some(object), &why))
 }
 
-/// Audits and warns about the Pods that a workload would create. Only Pods themselves are refused.
+/// Audits and warns about the Pods that a workload would create. Only Pods themselves are denied.
 fn workload(api: &Api, request: &Request<'_>, object: &Tree) {
     let resource = request.resource;
     let (policy, errors) = policy_of(api, request);
@@ -258,7 +258,7 @@ fn is_significant(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Requires valid labels, and warns about Pods that a stricter level would refuse.
+/// Requires valid labels, and warns about existing Pods that violate a stricter level.
 async fn namespace(api: &Api, request: &Request<'_>, object: &Tree) -> Result<(), ApiError> {
     let policy = |object: &Tree| {
         let labels = object.get("metadata").and_then(|meta| meta.get("labels"));
@@ -284,7 +284,7 @@ async fn namespace(api: &Api, request: &Request<'_>, object: &Tree) -> Result<()
     Ok(())
 }
 
-/// Returns the UID of the controller of a Pod.
+/// Returns the UID of a Pod's controller.
 fn controller_of(pod: &Object) -> Option<String> {
     if !pod.content.mentions("\"controller\":true") {
         return None;

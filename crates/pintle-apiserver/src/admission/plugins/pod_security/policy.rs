@@ -89,7 +89,8 @@ pub(super) struct Policy {
 
 impl Policy {
     /// Reads the labels of a namespace; `labels` returns the value of a key. Invalid labels are
-    /// returned as errors; `enforce` is then `restricted`, and the other modes are off.
+    /// returned as errors: an invalid level counts as `restricted` for `enforce` and as
+    /// `privileged` for the other modes, an invalid version as `latest`.
     pub(super) fn of<'a>(labels: impl Fn(&str) -> Option<&'a str>) -> (Self, Vec<FieldError>) {
         let labels: Labels<'_, 'a> = &labels;
         let mut errors = Vec::new();
@@ -119,7 +120,7 @@ impl Policy {
     }
 }
 
-/// Returns the value of a label.
+/// A function that returns the value of a label.
 type Labels<'f, 'a> = &'f dyn Fn(&str) -> Option<&'a str>;
 
 /// The labels of one mode, if it has them.

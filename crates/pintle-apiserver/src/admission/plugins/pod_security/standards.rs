@@ -20,7 +20,7 @@ pub(super) type CheckPod = fn(&Pod<'_>) -> Option<Violation>;
 /// A check, whose implementation may depend on the version of the standard.
 pub(super) struct Check {
     pub(super) id: &'static str,
-    /// The check of `baseline` that this one of `restricted` replaces.
+    /// The `baseline` check that this `restricted` check replaces; empty if none.
     replaces: &'static str,
     /// The implementations, each with the minor version that introduced it, in increasing order.
     versions: &'static [(u32, CheckPod)],
@@ -34,7 +34,7 @@ const fn check(id: &'static str, versions: &'static [(u32, CheckPod)]) -> Check 
     }
 }
 
-/// The checks of `baseline`, in the order of messages: by their ids.
+/// The checks of `baseline`, sorted by id, which is also the order of messages.
 pub(super) const BASELINE: &[Check] = &[
     check("appArmorProfile", &[(0, app_armor_profile)]),
     check("capabilities_baseline", &[(0, capabilities_baseline)]),
@@ -73,7 +73,7 @@ pub(super) const BASELINE: &[Check] = &[
     check("windowsHostProcess", &[(0, windows_host_process)]),
 ];
 
-/// The checks of `restricted`, by their ids.
+/// The checks of `restricted`, sorted by id.
 pub(super) const RESTRICTED: &[Check] = &[
     check(
         "allowPrivilegeEscalation",
@@ -158,7 +158,7 @@ impl Check {
     }
 }
 
-/// Returns the ways in which a Pod violates a standard.
+/// Returns a Pod's violations of a standard.
 pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     let own = match standard.level {
         Level::Privileged => return Vec::new(),

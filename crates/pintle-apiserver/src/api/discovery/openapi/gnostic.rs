@@ -27,13 +27,13 @@ enum As {
     Wrapped,
     /// A message around a schema.
     Inside(&'static Message, u32),
-    /// References to parameters of the document, or parameters.
+    /// References to parameters of the document, or inline parameters.
     Parameters,
 }
 
 type Field = (&'static str, u32, As);
 
-/// The fields of a message, and the number of its extensions.
+/// The fields of a message, and the field number of its extensions; 0 if it has none.
 struct Message {
     fields: &'static [Field],
     extensions: u32,
@@ -245,7 +245,7 @@ impl Encoder {
         });
     }
 
-    /// Any value, as YAML.
+    /// Writes any value, as YAML.
     fn any(&mut self, number: u32, value: &Value) {
         let yaml = value.to_string();
         self.nested(number, |out| out.bytes(2, yaml.as_bytes()));
@@ -344,7 +344,7 @@ impl Encoder {
         }
     }
 
-    /// A parameter in the body, in the path or in the query.
+    /// Writes a parameter in the body, in the path or in the query.
     fn parameter(&mut self, value: &Value) {
         match value["in"].as_str().unwrap_or_default() {
             "body" => self.nested(1, |out| out.message(&BODY, value)),

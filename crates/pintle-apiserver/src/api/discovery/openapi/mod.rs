@@ -123,7 +123,7 @@ fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     hash(resources)
 }
 
-/// Returns a hash of the server version and the given texts.
+/// Returns a hash of the Kubernetes and server versions and the given strings.
 fn hash<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> String {
     let mut hash = StableHash::default();
     let mut add = |text: &str| {

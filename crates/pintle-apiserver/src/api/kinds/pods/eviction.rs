@@ -44,7 +44,7 @@ const EVICTION: Exchanged<'_> = Exchanged {
 
 /// How the disruption budget affects an eviction.
 enum Verdict {
-    /// There is no budget, or the eviction was charged to it.
+    /// No budget applies, or the eviction was charged to it.
     Evict,
     /// The Pod is unhealthy, so evicting it costs the budget nothing as long as it stays unhealthy.
     EvictUnhealthy { budget: String },
@@ -152,7 +152,7 @@ impl Api {
         Some((Arc::clone(budgets), matching))
     }
 
-    /// Charges an eviction to the budget of the Pod, or returns why the budget refuses it.
+    /// Charges an eviction to the budget of the Pod, or returns why the budget denies it.
     async fn consult_budget(
         &self,
         call: &Call,
@@ -348,7 +348,7 @@ fn disrupt(budget: &mut Tree, pod: &str, now: &str) {
     }
 }
 
-/// Returns true if a label selector selects these labels. An empty one selects everything.
+/// Returns true if a label selector selects these labels. An empty selector selects everything.
 fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     if !selector.is_object() {
         return false;

@@ -39,10 +39,10 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 #[error("failed to sign a token")]
 pub(crate) struct Unsigned;
 
-/// Why a text is not a token of this server.
+/// Why a string is not a token of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// It is not a token, or one of another issuer.
+    /// It is not a token, or another issuer's token.
     Unknown,
     /// It names an unknown key.
     NoKey,
@@ -107,7 +107,7 @@ impl Key {
             Some(id) if id == self.id => {}
             Some(_) => return Err(Foreign::NoKey),
         }
-        // Accept only one encoding of the signature, so that each token has a single text.
+        // Accept only one encoding of the signature, so that each token has a single spelling.
         if header_value["alg"] != "ES256" || encode(&signature_bytes) != signature {
             return Err(Foreign::Signature);
         }

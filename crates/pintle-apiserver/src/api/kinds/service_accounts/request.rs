@@ -24,7 +24,8 @@ const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 /// The allowed lifetime of a token, in seconds.
 const LIFETIME: std::ops::RangeInclusive<i64> = 600..=1 << 32;
-/// The lifetime kubelets request. Such a token lives longer, for clients that read it only once.
+/// The lifetime kubelets request, in seconds. Such a token lives longer, for clients that read it
+/// only once.
 const KUBELET_LIFETIME: i64 = 60 * 60 + 7;
 const EXTENDED_LIFETIME: i64 = 365 * 24 * 60 * 60;
 

@@ -30,7 +30,7 @@ const STATIC_ADDRESSES: u64 = 256;
 
 const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;
 
-/// The size of that band for node ports.
+/// The size of that band in the range of node ports.
 const STATIC_PORTS: u64 = 86;
 
 /// Why an allocation failed.

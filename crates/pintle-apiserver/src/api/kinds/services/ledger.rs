@@ -45,7 +45,8 @@ pub(crate) struct Ledger {
     cursor: Option<Cursor>,
     /// The allocations of each stored Service.
     stored: BTreeMap<Arc<str>, Allocation>,
-    /// How often each is counted: a Service that is stored while its reservation is held counts twice.
+    /// How often each address is counted: a Service that is stored while its reservation is held
+    /// counts twice.
     addresses: BTreeMap<Ipv4Addr, usize>,
     ports: BTreeMap<u64, usize>,
 }

@@ -55,8 +55,8 @@ impl Kind for Services {
         Some("services/specs")
     }
 
-    /// Allocates the cluster IP and node ports the Service lacks. An update keeps those of the stored
-    /// one.
+    /// Allocates the cluster IP and node ports the Service lacks. An update keeps the allocations
+    /// of the stored Service.
     fn allocate(
         &self,
         api: &Api,

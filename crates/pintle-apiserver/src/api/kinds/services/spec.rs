@@ -25,7 +25,7 @@ pub(super) fn allocates_node_ports(spec: &Tree) -> bool {
     has_node_ports(spec) && !(text(spec, "type") == "LoadBalancer" && declines)
 }
 
-/// Returns true if load balancers probe its nodes.
+/// Returns true if load balancers probe the Service's nodes.
 pub(super) fn has_health_check(spec: &Tree) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }

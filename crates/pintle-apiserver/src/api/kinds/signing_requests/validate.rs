@@ -15,7 +15,7 @@ use crate::{
     x509::{SigningRequest, check_certificates},
 };
 
-/// The usages a certificate may have, in the order of messages.
+/// The usages a certificate may have, in the order in which messages list them.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -109,7 +109,7 @@ fn check_signer(signer: &str, errors: &mut Errors) {
     if domain.len() > MAX_DOMAIN {
         errors.push(too_long(MAX_DOMAIN));
     }
-    // The first label with problems.
+    // Returns the errors of the first invalid label.
     let problems = |value: &str, check: fn(&str) -> Vec<String>| -> Errors {
         let labels = value.split('.').map(|label| (label, check(label)));
         let mut wrong = labels.filter(|(_, whys)| !whys.is_empty());
@@ -177,7 +177,8 @@ pub(super) fn check_conditions(request: &Tree, stored: Option<&Tree>, errors: &m
     }
 }
 
-/// Checks the certificate of a request, unless it is the stored one.
+/// Checks the certificate of a request, unless it is unchanged or the stored one is already
+/// invalid.
 pub(super) fn check_certificate(request: &Tree, stored: Option<&Tree>, errors: &mut Errors) {
     let certificate = |request: &Tree| {
         let status = request.get("status");
