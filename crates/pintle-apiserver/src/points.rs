@@ -10,7 +10,7 @@ use std::{
 
 use http::{Method, StatusCode};
 
-/// The write of a request.
+/// A write to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Write<'a> {
@@ -29,7 +29,8 @@ pub struct Write<'a> {
 /// A future that delays a response until it completes.
 pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Hooks that run at named points of every write; see [`Builder::points`](crate::Builder::points).
+/// Hooks that run around writes and before responses; see
+/// [`Builder::points`](crate::Builder::points).
 ///
 /// ```text
 /// request ─► read, validate ─► before_commit ─► commit ─► after_commit ─► before_answer ─► response
@@ -37,12 +38,12 @@ pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///                 └────── concurrent write ───────┘
 /// ```
 ///
-/// No lock is held at any of them, so a hook may use the server: a write in `before_commit` is a
-/// concurrent one, and a response that is held in `before_answer` while its connection is cut is
-/// one that was lost after the commit. Hooks also run for writes that a request causes: the status
-/// of an accepted CRD, or the instances deleted with their CRD. They do not run for the server's
-/// own writes: expiring events, or deleting a Pod at the end of its grace period. A panic in a
-/// hook, or in the future it returned, is logged and otherwise ignored.
+/// No lock is held at any of them, so a hook may use the server: a write made in `before_commit`
+/// races with the one about to be committed, and a response held in `before_answer` until its
+/// connection is cut is lost after the commit. Hooks also run for writes that a request causes: the
+/// status of an accepted CRD, or the instances deleted with their CRD. They do not run for the
+/// server's own writes: expiring events, or deleting a Pod at the end of its grace period. A panic
+/// in a hook, or in the future it returned, is logged and otherwise ignored.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -79,7 +80,7 @@ pub trait Points: Send + Sync + 'static {
     /// Runs when the response to any request is ready, and may delay it.
     ///
     /// The client gets the response when the returned future completes, or never if it disconnects
-    /// first. Does not run for requests that a listener refuses with 401 or 403.
+    /// first. Does not run for requests that a listener rejects with 401 or 403.
     fn before_answer(&self, method: &Method, path: &str, code: StatusCode) -> Option<Hold> {
         let _ = (method, path, code);
         None

@@ -34,7 +34,7 @@ const HISTORY: usize = 8192;
 /// The default size of the history of all resources, in bytes.
 const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
-/// What happens to a scheduled Pod that is deleted with a grace period if there is no kubelet.
+/// What happens to a scheduled Pod that is deleted with a grace period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodDeletion {
     /// Removes the Pod immediately, regardless of its grace period. Useful in controller tests.
@@ -142,8 +142,8 @@ impl ApiServer {
     /// Registers the source of what `kubectl logs` shows, until the returned guard is dropped.
     ///
     /// The server checks the request and the state of the container, and selects from the lines
-    /// that the function returns. Requests for logs fail with 501 if there is no source. Following
-    /// a log always does.
+    /// that the function returns. Requests for logs fail with 501 if there is no source; requests
+    /// to follow a log always do.
     ///
     /// # Examples
     ///
@@ -249,14 +249,15 @@ impl Builder {
         self
     }
 
-    /// Installs hooks around every commit, which may also delay responses. For tests of concurrent
-    /// writes and lost responses.
+    /// Installs hooks that run around the writes of requests and may delay responses. For tests of
+    /// concurrent writes and lost responses.
     pub fn points(mut self, points: impl Points) -> Self {
         self.points = Pointed::new(points);
         self
     }
 
-    /// Calls `observe` with every request, once its response is ready.
+    /// Calls `observe` for each request once its response is ready, except requests that a listener
+    /// rejects with 401.
     ///
     /// The event shows the annotations that webhooks and admission plugins add for the audit log. The
     /// observer runs in the task of the request, so it should return quickly.

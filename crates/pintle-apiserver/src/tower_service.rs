@@ -144,8 +144,8 @@ where
     }
 }
 
-/// Returns the response to a HEAD request: with the length of the body, but without the body. HTTP/2
-/// clients treat one as a protocol error.
+/// Returns the response to a HEAD request: with the length of the body, but without the body, which
+/// HTTP/2 clients treat as a protocol error.
 fn without_body(response: Response<Body>) -> Response<Body> {
     let length = response.body().size_hint().exact();
     let (mut head, _) = response.into_parts();

@@ -74,8 +74,7 @@ pub(crate) struct Fold {
     pub(crate) result: Id,
 }
 
-/// All nodes of an expression. Children have a lower depth than the parser's limit, so walks may
-/// recurse.
+/// All nodes of an expression. The parser limits their depth, so walks may recurse.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ast {
     nodes: Vec<(Expr, usize)>,

@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::{parser::RESERVED, types::Type};
 
-/// The largest request that a server accepts, which bounds every value without its own limit.
+/// The size in bytes of the largest request that a server accepts, which bounds every value without
+/// its own limit.
 const MAX_REQUEST: i64 = 3 * 1024 * 1024;
 
 /// The declaration of a schema: the type of values for expressions, and bounds on their size.
@@ -66,7 +67,7 @@ pub(crate) struct Object {
 }
 
 impl Decl {
-    /// Reads the declaration of an OpenAPI schema, or `None` if its values are not visible to
+    /// Reads the declaration of an OpenAPI schema. Returns `None` if its values are not visible to
     /// expressions.
     ///
     /// With `root`, the type, name and `generateName` of an object are visible even if the schema
@@ -120,7 +121,7 @@ impl Decl {
         }
     }
 
-    /// Returns the declaration of property `name` of an object, given unescaped.
+    /// Returns the declaration of an object's property. `name` is not escaped.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&Arc<Self>> {
         match &self.kind {

@@ -24,13 +24,13 @@ impl Message {
         &self.name
     }
 
-    /// Returns a field that is set.
+    /// Returns a field, or `None` if it is not set.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Value> {
         self.fields.get(name)
     }
 
-    /// Returns a field of a `JSONPatch` that should be a string.
+    /// Returns the name of a `JSONPatch` field that should be a string but is not.
     pub(crate) fn misfit(&self) -> Option<&str> {
         if &*self.name != "JSONPatch" {
             return None;
@@ -73,7 +73,8 @@ impl Value {
         self.json()
     }
 
-    /// Parts of a value can be shared, so a small one can be huge when it is written out.
+    /// Rejects values that are huge when written out. Parts of a value can be shared, so even a
+    /// small one can be.
     fn check_size(&self) -> Result<(), String> {
         if self.written_size(MAX_STRING) > MAX_STRING {
             return Err(format!("value exceeds {MAX_STRING} bytes"));

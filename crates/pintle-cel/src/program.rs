@@ -64,7 +64,8 @@ impl Env {
     ///
     /// # Errors
     ///
-    /// Fails with all syntax errors, or all type errors, of the expression.
+    /// Fails with the expression's syntax errors, or else its type errors, or if a constant part of
+    /// it cannot be evaluated.
     ///
     /// ```
     /// use pintle_cel::{Env, Type};
@@ -107,7 +108,8 @@ fn no_thread(source: &str) -> CompileError {
     errors.finish(source)
 }
 
-/// Runs `f` here, or on a thread with a large stack. Returns `None` if there is no such thread.
+/// Runs `f` here, or on a thread with a large stack. Returns `None` if the thread cannot be spawned
+/// or panics.
 fn with_stack<T: Send>(deep: bool, f: impl FnOnce() -> T + Send) -> Option<T> {
     if !deep {
         return Some(f());

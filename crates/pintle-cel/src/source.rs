@@ -30,8 +30,8 @@ pub struct CompileError {
 }
 
 impl CompileError {
-    /// Creates the error of an expression with a constant part that cannot be evaluated. cel-go
-    /// detects this when it prepares the program, and shows no source.
+    /// Creates the error of an expression with an invalid pattern or a constant part that cannot be
+    /// evaluated. cel-go detects this when it prepares the program, and shows no source.
     pub(crate) fn planning(why: impl Into<String>) -> Self {
         let message = why.into();
         Self {
@@ -45,8 +45,8 @@ impl CompileError {
         }
     }
 
-    /// Returns true if the expression is well-typed, but has a constant part that cannot be
-    /// evaluated, such as `int('x')`.
+    /// Returns true if the expression is well-typed, but has an invalid pattern or a constant part
+    /// that cannot be evaluated, such as `int('x')`.
     #[must_use]
     pub fn is_planning(&self) -> bool {
         self.planning

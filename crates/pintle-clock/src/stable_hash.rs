@@ -1,4 +1,4 @@
-//! A hash that is equal in every run.
+//! A hash that is the same in every run.
 
 use std::io;
 

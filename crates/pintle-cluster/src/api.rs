@@ -218,7 +218,7 @@ where
 }
 
 /// Replaces the owner references and, if given, the finalizers of an object. Returns false on a
-/// conflict; the change triggers another reconcile.
+/// conflict or if the object is gone; the change triggers another reconcile.
 async fn set_owners<K: Writable>(
     cx: &Context,
     object: &Object<K>,
@@ -236,7 +236,7 @@ async fn set_owners<K: Writable>(
     Ok(unless_stale(cx.patch::<K, _>(object.key(), &Patch::Merge(patch)).await)?.is_some())
 }
 
-/// Replaces the status of an object. Returns false on a conflict.
+/// Replaces the status of an object. Returns false on a conflict or if the object is gone.
 pub(crate) async fn replace_status<K: Writable>(
     cx: &Context,
     object: &K,

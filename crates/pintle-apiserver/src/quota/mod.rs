@@ -75,7 +75,8 @@ impl Quota {
             .collect()
     }
 
-    /// Returns how much of the quota the objects use, for every limit that can be counted.
+    /// Returns how much of the quota the objects use, for each limit that counts one of their
+    /// kinds.
     pub fn used(&self, objects: &[Objects<'_>], now: Timestamp) -> BTreeMap<String, String> {
         let mut used = Amounts::new();
         let counted = objects
@@ -164,8 +165,8 @@ pub fn pod_requests(pod: &Value) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Reads a quantity of a resource, such as those in the status of a Node. `None` if the text is
-/// invalid. Amounts are in whole units (thousandths for `cpu`), rounded up.
+/// Reads a quantity of a resource, such as one in a Node's status. Returns `None` if it is invalid.
+/// Amounts are in whole units (thousandths for `cpu`), rounded up.
 ///
 /// # Examples
 ///

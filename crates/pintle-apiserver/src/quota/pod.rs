@@ -33,7 +33,7 @@ const REQUIRED: [&str; 6] = [
     "requests.memory",
 ];
 
-/// The prefix of a device class in the name of a request for its devices.
+/// The prefix of extended resources that request devices of a class.
 const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The resources that can be set for a Pod as a whole.
@@ -79,7 +79,7 @@ fn is_overdue(metadata: &Value, now: Timestamp) -> bool {
     end.is_some_and(|end| now > end)
 }
 
-/// Returns the usage under every name by which requests and limits are limited.
+/// Returns the usage under every name that a quota can limit it by.
 fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut usage = Amounts::from([("pods".to_owned(), Amount::of(1))]);
     for (name, amount) in requests {
@@ -100,7 +100,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// Returns why a Pod lacks what a quota for `names` requires.
+/// Returns which requests or limits a Pod fails to set although a quota on `names` requires them.
 pub(crate) fn unmet(pod: &Value, names: &BTreeSet<&str>) -> Option<String> {
     let spec = &pod["spec"];
     let level = |which: &str| amounts(&spec["resources"][which]);
@@ -135,8 +135,8 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = &'a Value
     spec[list].as_array().into_iter().flatten()
 }
 
-/// Returns what a Pod requests as a whole, including its overhead. A Pod that is resized holds the
-/// larger size until the kubelet is done.
+/// Returns what a Pod requests as a whole, including its overhead. A Pod being resized counts with
+/// the larger size until the kubelet is done, unless the resize is infeasible.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let (spec, infeasible) = (&pod["spec"], is_infeasible(pod));
     let mut total = aggregate(spec, |container, resizes| {
@@ -213,8 +213,8 @@ fn set_pod_level(total: &mut Amounts, spec: &Value, which: &str, applies: fn(&st
     total.extend(set.into_iter().filter(|(name, _)| applies(name)));
 }
 
-/// Adds up containers and sidecars, or returns what initialization needs at most if that is more.
-/// `of` is called with each container and whether it can be resized.
+/// Adds up containers and sidecars, then raises each amount to the peak of initialization. `of` is
+/// called with each container and whether it can be resized.
 fn aggregate(spec: &Value, of: impl Fn(&Value, bool) -> Amounts) -> Amounts {
     let mut total = Amounts::new();
     for container in containers(spec, "containers") {

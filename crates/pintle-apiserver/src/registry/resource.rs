@@ -60,7 +60,7 @@ pub(crate) struct Resource {
     pub(crate) generation: Generation,
     pub(crate) unconditional_update: bool,
     pub(crate) create_on_update: bool,
-    /// Changes when the stored form changes.
+    /// The storage version hash in discovery; `None` for resources that are not stored.
     pub(crate) storage_hash: Option<String>,
     /// The collection that holds the objects; `None` for kinds that are never stored.
     pub(crate) collection: Option<CollectionId>,

@@ -75,7 +75,7 @@ pub(crate) struct FieldError {
     pub field: String,
     /// The rejected value, if messages show it.
     pub value: Option<Value>,
-    /// A description of valid values.
+    /// What is wrong with the value or which values are valid; may be empty.
     pub detail: String,
 }
 
@@ -98,7 +98,7 @@ impl FieldError {
         Self::new(Reason::Invalid, field, value.into(), detail.into())
     }
 
-    /// An invalid value that has been encoded.
+    /// Like [`invalid`](Self::invalid), for a value that is already encoded.
     pub(crate) fn shown(field: impl Into<String>, value: &str, detail: &str) -> Self {
         let detail = format!("{value}: {detail}");
         Self {
@@ -210,7 +210,7 @@ pub(crate) fn aggregate(errors: &[FieldError]) -> String {
 pub(crate) enum Path<'a> {
     /// The object itself.
     Root,
-    /// A path given as text.
+    /// A path given as a string.
     At(&'a str),
     /// A field of the parent: `parent.name`.
     Child(&'a Path<'a>, &'a str),

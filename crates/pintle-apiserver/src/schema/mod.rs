@@ -18,7 +18,7 @@ pub(crate) mod typed;
 
 /// The maximum nesting of an object, counted in containers.
 ///
-/// `serde_json` refuses to decode anything deeper, so such an object could be stored but never read
+/// `serde_json` cannot decode anything deeper, so such an object could be stored but never read
 /// again. The limit also bounds the recursive walks in this crate.
 pub(crate) const MAX_DEPTH: usize = 127;
 

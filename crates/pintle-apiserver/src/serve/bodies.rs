@@ -18,7 +18,7 @@ use crate::tower_service::{BodyTimeout, BoxError};
 pub(super) struct Timed {
     body: Incoming,
     timeout: Duration,
-    /// Starts when the client first keeps us waiting.
+    /// Starts at the first read that has to wait for the client.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

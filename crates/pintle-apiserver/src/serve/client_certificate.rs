@@ -12,7 +12,7 @@ use crate::{
     x509::{COMMON_NAME, ORGANIZATION, certificate_subject},
 };
 
-/// Returns the user of a certificate, or `None` if it has no common name.
+/// Returns the user of a certificate, or `None` if it has no common name or cannot be parsed.
 pub(super) fn user(certificate: &[u8]) -> Option<User> {
     let credential = fingerprint(certificate);
     let mut name = None;

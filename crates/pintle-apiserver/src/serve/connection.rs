@@ -30,7 +30,7 @@ use super::{
     stalls::Stalls,
 };
 
-/// How long in-flight requests may take after a shutdown was requested.
+/// How long in-flight requests may take once the connection is closing.
 const DRAIN: Duration = Duration::from_secs(5);
 /// An upper bound for intervals, beyond which hyper's timers overflow.
 const MAX_INTERVAL: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -62,8 +62,8 @@ pub enum ServeError {
 
 /// A listening server.
 ///
-/// Dropping it closes the listener and all its connections immediately; [`Bound::shutdown`] closes them
-/// gracefully.
+/// Dropping it starts a graceful shutdown in the background; [`Bound::shutdown`] also waits until
+/// all connections are closed.
 #[must_use]
 pub struct Bound {
     /// Keeps the address in the endpoints of the `kubernetes` Service.
@@ -84,9 +84,9 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// Fails if the address cannot be bound. Addresses that other machines can reach are rejected
-    /// unless the server was built with
-    /// [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
+    /// Fails if the address cannot be resolved or bound, or a certificate or token cannot be
+    /// created. Addresses that other machines can reach are rejected unless the server was built
+    /// with [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
     ///
     /// # Cancel safety
     ///
@@ -210,7 +210,7 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// Fails if `user` is empty.
+    /// Fails if `user` is empty or the certificate cannot be created.
     pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, ServeError> {
         if user.is_empty() {
             return Err(ServeError::NoUser);
@@ -240,7 +240,7 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// Fails if `user` is empty or the file cannot be written.
+    /// Fails if `user` is empty, the certificate cannot be created, or the file cannot be written.
     pub fn write_user_kubeconfig(
         &self,
         path: impl AsRef<Path>,

@@ -138,8 +138,8 @@ impl ServeOptions {
     }
 
     /// Sets how long a peer may be silent before it is probed, and how long it may take to answer.
-    /// Defaults: 30 s and 15 s. HTTP/2 connections are probed with pings, HTTP/1.1 connections by
-    /// TCP keep-alive.
+    /// Defaults: 30 s and 15 s. HTTP/2 connections are probed with pings. HTTP/1.1 connections only
+    /// use TCP keep-alive, to which `timeout` does not apply.
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         (self.ping_interval, self.ping_timeout) = (interval, timeout);
         self

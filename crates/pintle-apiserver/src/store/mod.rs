@@ -466,7 +466,8 @@ impl Cursor {
         self.late || self.after < collection.dropped
     }
 
-    /// Waits for the next commit. Returns `false` if the resource is no longer served.
+    /// Waits for the next commit, or until the collection is closed. Returns `false` if the
+    /// collection no longer exists.
     ///
     /// # Cancel safety
     ///

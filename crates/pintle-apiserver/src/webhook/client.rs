@@ -64,7 +64,7 @@ impl Answered {
 #[derive(Debug)]
 pub(crate) struct Client {
     pool: Pool,
-    /// The certificates of webhooks whose configuration has no `caBundle`.
+    /// The certificates trusted for webhooks whose configuration has no `caBundle`.
     system: RwLock<Roots>,
     /// The targets registered for Services, by `namespace/name`.
     routes: RwLock<Arc<BTreeMap<String, WebhookTarget>>>,

@@ -26,9 +26,9 @@ pub(crate) enum Destination {
 #[derive(Debug, Clone)]
 pub(crate) struct ClientConfig {
     pub(crate) destination: Destination,
-    /// With the leading slash; empty if the configuration names none.
+    /// Starts with a slash; `/` if the configuration has no path.
     pub(super) path: String,
-    /// The host and port in the URL, as the configuration writes them.
+    /// The host and port in the URL of the request.
     pub(super) authority: String,
     pub(super) roots: Roots,
 }

@@ -1,4 +1,4 @@
-//! Why a webhook call failed, worded as client-go words it.
+//! Why a webhook call failed, in client-go's words.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub(crate) enum CallError {
     /// The request did not get a response.
     #[error("Post \"{url}\": {why}")]
     Transport { url: String, why: String },
-    /// The response has a status code that is not success.
+    /// The response has an error status code.
     #[error("{0}")]
     Status(String),
     /// The response is not a review.

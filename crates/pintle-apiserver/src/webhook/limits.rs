@@ -114,7 +114,7 @@ pub(crate) async fn apart<R: Send + 'static>(
     done.map_err(|error| CallError::Local(error.to_string()))
 }
 
-/// Refuses a JSON text with more values than a response may have.
+/// Rejects JSON with more values than a response may have.
 pub(crate) fn check_values(json: &[u8]) -> Result<(), String> {
     if values(json) > MAX_VALUES {
         return Err(format!("more than {MAX_VALUES} JSON values"));
@@ -122,7 +122,7 @@ pub(crate) fn check_values(json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the maximum number of values that a JSON text may have. Each but the first follows a
+/// Returns an upper bound for the number of values in JSON. Each value but the first follows a
 /// comma, or opens a list or an object.
 fn values(json: &[u8]) -> usize {
     let (mut count, mut in_string) = (1, false);

@@ -198,7 +198,7 @@ impl AdmissionResponse {
         }
     }
 
-    /// Refuses the request. `message` is part of the error that the client sees.
+    /// Denies the request. `message` is part of the error that the client sees.
     pub fn deny(message: impl Into<String>) -> Self {
         let mut response = Self::allow();
         response.allowed = false;
@@ -226,13 +226,13 @@ impl AdmissionResponse {
         self
     }
 
-    /// Sets the status code of a refusal. Default: 400.
+    /// Sets the status code of a denial. Default: 400.
     pub fn code(mut self, code: u16) -> Self {
         self.status.insert("code".into(), code.into());
         self
     }
 
-    /// Sets the machine-readable reason of a refusal.
+    /// Sets the machine-readable reason of a denial.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.status.insert("reason".into(), reason.into().into());
         self

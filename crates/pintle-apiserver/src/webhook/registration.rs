@@ -81,7 +81,7 @@ impl fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Creates a webhook that allows or refuses writes.
+    /// Creates a webhook that allows or denies requests.
     ///
     /// `name` needs three segments, such as `replicas.example.com`. Without a
     /// [`rule`](Self::rule) the webhook is never called.
@@ -94,7 +94,7 @@ impl Webhook {
         Self::new(false, &name, LocalWebhook::admission(handler))
     }
 
-    /// Creates a webhook that changes, allows or refuses writes.
+    /// Creates a webhook that allows or denies requests and may change their objects.
     pub fn mutating<F, R>(name: impl Into<String>, handler: F) -> Self
     where
         F: Fn(AdmissionRequest) -> R + Send + Sync + 'static,
@@ -137,15 +137,15 @@ impl Webhook {
         self
     }
 
-    /// Sets any other field of the entry of a configuration, such as `objectSelector`,
-    /// `matchConditions`, `sideEffects` or `reinvocationPolicy`. Registering a webhook with a field
-    /// that a configuration does not have fails.
+    /// Sets any other field of a webhook in a configuration, such as `objectSelector`,
+    /// `matchConditions`, `sideEffects` or `reinvocationPolicy`. Registering the webhook fails if
+    /// it has an unknown field or a `clientConfig`.
     pub fn field(mut self, name: &str, value: Value) -> Self {
         self.entry[name] = value;
         self
     }
 
-    /// Allows writes if the webhook fails, instead of refusing them.
+    /// Allows requests if the webhook fails, instead of denying them.
     pub fn ignore_failures(self) -> Self {
         self.field("failurePolicy", "Ignore".into())
     }
@@ -264,14 +264,13 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if the webhook is invalid, like a write of a configuration would.
+    /// Fails if the webhook would be invalid in a configuration.
     pub fn webhook(mut self, webhook: &Webhook) -> Result<Self, WebhookError> {
         self.webhooks.push((webhook.mutating, webhook.compile()?));
         Ok(self)
     }
 
-    /// Sets the target that webhook configurations reach under a Service; see
-    /// [`ApiServer::route_webhooks`].
+    /// Routes webhook calls to a Service to `target`; see [`ApiServer::route_webhooks`].
     pub fn route_webhooks(mut self, namespace: &str, name: &str, target: WebhookTarget) -> Self {
         self.routes.push((format!("{namespace}/{name}"), target));
         self
@@ -287,7 +286,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// Fails if the webhook is invalid, like a write of a configuration would.
+    /// Fails if the webhook would be invalid in a configuration.
     pub fn register_webhook(&self, webhook: &Webhook) -> Result<WebhookRegistration, WebhookError> {
         let hook = webhook.compile()?;
         let webhooks = Arc::clone(&self.api.webhooks);
@@ -351,8 +350,8 @@ impl ApiServer {
         }
     }
 
-    /// Routes calls of webhook configurations and CRDs to a Service of this name, instead of to the
-    /// Service's endpoints.
+    /// Routes the calls that webhook configurations and CRDs direct to this Service to `target`,
+    /// instead of the Service's endpoints.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! From a Service to the addresses behind it.
+//! Resolves a Service to the addresses behind it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,11 +9,12 @@ use crate::{
     store::{key_of, key_range, namespace_bounds},
 };
 
-/// Returns the addresses of the ready endpoints of a Service, in the order of its slices.
+/// Returns the addresses of a Service's ready endpoints, from its `EndpointSlice`s or, without any,
+/// its `Endpoints`.
 ///
 /// # Errors
 ///
-/// Returns upstream's message if there are none.
+/// Fails with upstream's message if the Service, its port or a ready endpoint is missing.
 pub(super) fn addresses(
     api: &Api,
     namespace: &str,

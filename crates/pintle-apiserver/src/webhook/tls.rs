@@ -74,7 +74,7 @@ fn system_certificates() -> Vec<CertificateDer<'static>> {
     let loaded = rustls_native_certs::load_native_certs();
     for error in &loaded.errors {
         tracing::warn!(%error, "failed to load system certificates; webhooks without a caBundle \
-            may be refused");
+            may be rejected");
     }
     loaded.certs
 }

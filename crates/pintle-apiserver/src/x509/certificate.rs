@@ -1,8 +1,8 @@
 //! Validates DER certificates by the rules of Go's `crypto/x509`, with its error messages.
 //!
-//! The structure is checked as far as Go checks it when it parses one: every field, the public key of
-//! the common algorithms, and the frame of the extensions. The contents of extensions are not
-//! checked.
+//! The structure is checked as far as Go does when it parses a certificate: every field, the public
+//! key of the common algorithms, and the frame of the extensions. The contents of extensions are
+//! not checked.
 
 use jiff::civil;
 
@@ -20,7 +20,7 @@ const EXTENSIONS: u8 = 0xa3;
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
-/// The named curves, and the bytes of a coordinate.
+/// The named curves, and the size of a coordinate in bytes.
 const CURVES: [(&[u8], usize); 4] = [
     (&[0x2b, 0x81, 0x04, 0x00, 0x21], 28),
     (super::P256, 32),

@@ -49,7 +49,7 @@ const EXTENDED_USAGES: [(&str, u8); 10] = [
     ("ocsp signing", 9),
 ];
 
-/// The terms of a signer.
+/// What the signer decides: usages, validity and serial number.
 pub(crate) struct Terms<'a> {
     pub(crate) usages: &'a [String],
     pub(crate) not_before: Timestamp,

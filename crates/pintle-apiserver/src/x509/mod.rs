@@ -49,8 +49,8 @@ struct Block {
     der: Vec<u8>,
 }
 
-/// Returns the blocks of a PEM file, as Go finds them: white space is ignored, and text outside of
-/// blocks is skipped.
+/// Returns the blocks of a PEM file, like Go: white space is ignored, and text outside of blocks is
+/// skipped.
 fn blocks(pem: &[u8]) -> Vec<Block> {
     let text = String::from_utf8_lossy(pem);
     let mut found = Vec::new();
@@ -98,7 +98,7 @@ pub struct SigningRequest {
     der: Vec<u8>,
 }
 
-/// The kind of a name in a signing request, besides its subject.
+/// The kind of an alternative name in a signing request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AlternativeName {
@@ -114,7 +114,7 @@ pub enum AlternativeName {
     Other,
 }
 
-/// The parts of a request that are needed to verify its signature.
+/// The parts of a signing request.
 struct Signed<'a> {
     message: &'a [u8],
     subject: &'a [u8],
@@ -133,7 +133,7 @@ impl SigningRequest {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not a signing request, in the words of Kubernetes.
+    /// Fails with Kubernetes' message if the block is not a signing request.
     pub fn parse(pem: &[u8]) -> Result<Self, String> {
         let first = blocks(pem).into_iter().next();
         let first = first.filter(|block| block.label == "CERTIFICATE REQUEST");
@@ -145,13 +145,13 @@ impl SigningRequest {
         }
     }
 
-    /// Returns the organizations of the subject. `None` if the request is malformed.
+    /// Returns the organizations of the subject, or `None` if the request is malformed.
     pub fn organizations(&self) -> Option<Vec<String>> {
         self.subject(ORGANIZATION)
     }
 
-    /// Returns the common name of the subject, the last one if there are several. `None` if the
-    /// request is malformed.
+    /// Returns the common name of the subject: the last one if there are several, empty if there is
+    /// none. Returns `None` if the request is malformed.
     pub fn common_name(&self) -> Option<String> {
         Some(self.subject(COMMON_NAME)?.pop().unwrap_or_default())
     }
@@ -162,8 +162,7 @@ impl SigningRequest {
         Some(wanted.map(|(_, name)| name).collect())
     }
 
-    /// Returns the kinds of the alternative names that are requested. `None` if the request is
-    /// malformed.
+    /// Returns the kinds of the requested alternative names, or `None` if the request is malformed.
     pub fn alternative_names(&self) -> Option<Vec<AlternativeName>> {
         let extension = self.alternative_name_extension()?;
         if extension.is_empty() {
@@ -191,8 +190,8 @@ impl SigningRequest {
         Some(found)
     }
 
-    /// Returns the extension with the alternative names, or nothing if the request has none. `None` if
-    /// the request is malformed.
+    /// Returns the extension with the alternative names, empty if the request has none, or `None`
+    /// if the request is malformed.
     fn alternative_name_extension(&self) -> Option<&[u8]> {
         let rest = signed(&self.der)?.attributes;
         if rest.is_empty() {
@@ -273,8 +272,8 @@ pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a PEM file holds a certificate that can be trusted, as client-go does: other blocks are
-/// skipped, unless there is nothing else.
+/// Checks that a PEM file holds a valid certificate, like client-go: other blocks and invalid
+/// certificates are skipped unless there is nothing else.
 pub(crate) fn check_authorities(pem: &[u8]) -> Result<(), String> {
     let blocks = blocks(pem);
     let is_certificate = |block: &&Block| block.label == "CERTIFICATE" && !block.has_headers;
@@ -364,7 +363,7 @@ fn attributes(mut names: &[u8]) -> Option<Vec<Attribute<'_>>> {
     Some(found)
 }
 
-/// Returns the whole bytes of a bit string.
+/// Returns the bytes of a bit string, or `None` if the last one is incomplete.
 fn bits(der: &[u8]) -> Option<&[u8]> {
     match expect(BIT_STRING, der)?.0 {
         [0, bytes @ ..] => Some(bytes),

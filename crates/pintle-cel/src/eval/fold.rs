@@ -96,8 +96,8 @@ impl<'a> Evaluator<'a> {
         Ok(going)
     }
 
-    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`. The cost is that
-    /// of the expression the macro expands to, but the collection is not copied each time.
+    /// Appends to the list of a `map` or `filter`, or the map of a `transformMap`. This costs as
+    /// much as the expression the macro expands to, but the collection is not copied each time.
     fn push(
         &mut self,
         filter: Option<Id>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Context;
 use crate::value::{EvalError, Evaluated, List, Value, equal, fail, no_such_overload, show};
 
-/// Returns the item of a list.
+/// Returns the item at an index, or `None` if the index is out of bounds.
 pub(crate) fn index_list(list: &List, index: &Value) -> Result<Option<Value>, EvalError> {
     let i = match index {
         Value::Int(i) => usize::try_from(*i).ok(),

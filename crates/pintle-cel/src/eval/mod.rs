@@ -19,7 +19,7 @@ use crate::library::Native;
 use crate::runtime_cost::{self, CallKind};
 use crate::value::{EvalError, Evaluated, Key, Map, Message, Value, Work, fail, no_such_overload};
 
-/// The work of one evaluation that costs do not cover: comparisons and copies of large values.
+/// The limit on work that CEL costs do not cover: comparisons and copies of large values.
 const MAX_WORK: u64 = 20_000_000;
 
 /// State that functions use besides their arguments.
@@ -139,8 +139,8 @@ impl<'a> Evaluator<'a> {
         Ok(value)
     }
 
-    /// Returns true if an attribute with a cost begins here. One that a conditional selects is
-    /// free.
+    /// Returns true if an attribute with a cost begins here. An attribute that a conditional
+    /// selects is free.
     fn begins(&self, mut id: Id) -> bool {
         if !self.is_attribute(id) {
             return false;
@@ -157,7 +157,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates an expression without the cost of the attribute, if it is one.
+    /// Evaluates an expression. If it is an attribute, its start is free.
     fn uncharged(&mut self, id: Id) -> Evaluated {
         self.context.waived += u64::from(self.begins(id));
         let result = self.eval(id);
@@ -228,7 +228,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the result for a field of an optional that is absent. A test for it costs nothing.
+    /// Returns the result of selecting an absent field of an optional, or of testing for it, which
+    /// costs nothing.
     fn absent(&mut self, test: bool) -> Value {
         if test {
             self.context.cost = self.context.cost.saturating_sub(1);
@@ -283,7 +284,7 @@ impl<'a> Evaluator<'a> {
         for id in target.iter().chain(args) {
             values.push(self.eval(*id)?);
         }
-        // Charged before the work is done where the arguments determine the cost.
+        // Charge before doing the work if the arguments determine the cost.
         let before = runtime_cost::before(kind, &values);
         self.context.charge(before.unwrap_or_default())?;
         let result = native(&mut self.context, &values);

@@ -37,7 +37,8 @@ pub(crate) struct Plan {
     pub(super) constants: BTreeMap<Id, Value>,
 }
 
-/// Prepares a checked expression. Fails if a constant part of it cannot be evaluated.
+/// Prepares a checked expression. Fails if a constant part of it cannot be evaluated or a literal
+/// pattern is invalid.
 pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, EvalError> {
     let mut planner = Planner {
         ast,
@@ -121,8 +122,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the value of a constant: a literal, a type, a list or map of constants, or the
-    /// conversion of one.
+    /// Returns the value of a constant: a literal, a type, a list or map of constants, a conversion
+    /// of a constant, or a test of membership in an empty list.
     fn constant(&mut self, id: Id) -> Result<Option<Value>, EvalError> {
         if let Some(known) = self.known.get(&id) {
             return Ok(known.clone());

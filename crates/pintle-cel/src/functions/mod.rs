@@ -2,8 +2,8 @@
 //!
 //! The table is text, one overload per line: function, overload, parameters and result. A dot
 //! before the parameters marks a member function, whose first parameter is the target. Capital
-//! letters are type variables. The order of overloads is that of cel-go, because the first match
-//! determines the type of an ambiguous call.
+//! letters are type variables. Overloads are in cel-go's order, because the first match determines
+//! the type of an ambiguous call.
 
 mod signatures;
 

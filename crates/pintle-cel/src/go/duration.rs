@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The magnitude of the smallest duration, which is one more than that of the largest.
+/// The magnitude of the smallest duration: one more than the largest duration.
 const LIMIT: u64 = 1 << 63;
 
 const SECOND: i64 = 1_000_000_000;
@@ -127,9 +127,9 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Parses the format `duration` of schemas, in nanoseconds: a Go duration, or any text with numbers
-/// before units, which include days and weeks and may be written out. Other text in between is
-/// ignored, and sums that are too large wrap around.
+/// Parses the format `duration` of schemas, in nanoseconds: a Go duration, or any string with
+/// numbers before units, which include days and weeks and may be written out. Other text in between
+/// is ignored, and sums that are too large wrap around.
 ///
 /// ```
 /// use pintle_cel::go::parse_loose_duration;

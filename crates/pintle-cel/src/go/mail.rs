@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Returns true for a text that `mail.ParseAddress` accepts: a single address, with or without a
+/// Returns true for a string that `mail.ParseAddress` accepts: a single address, with or without a
 /// display name, comments, or a group around it.
 ///
 /// ```

@@ -133,7 +133,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
     (value.is_finite() || value.is_nan() || written).then_some(value)
 }
 
-/// Parses `1.8p-2`, in which the exponent is required. Digits beyond 64 bits are refused.
+/// Parses `1.8p-2`, in which the exponent is required. Digits beyond 64 bits are rejected.
 fn parse_hex(text: &str) -> Option<f64> {
     let (digits, exponent) = text.split_once(['p', 'P'])?;
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));

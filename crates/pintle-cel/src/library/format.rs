@@ -213,7 +213,7 @@ fn is_uuid(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// Decodes base64 with padding.
+/// Returns true for non-empty base64 with padding.
 fn is_base64(text: &str) -> bool {
     static BASE64: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let pattern =

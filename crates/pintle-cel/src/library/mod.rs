@@ -17,7 +17,7 @@ pub(crate) use self::standard::{MAX_STRING, insert};
 use crate::eval::{self, Context};
 use crate::value::{Evaluated, Value};
 
-/// The implementation of a function: its arguments, the target of a member call first.
+/// The implementation of a function. The target of a member call is its first argument.
 pub(crate) type Native = fn(&mut Context, &[Value]) -> Evaluated;
 
 /// Returns the implementation of a function.

@@ -83,7 +83,7 @@ fn wrapped(why: &str) -> String {
     format!("network address parse error during conversion from string: {why}")
 }
 
-/// Parses an address without a zone that is not IPv4 mapped to IPv6.
+/// Parses an address. Zones and IPv4-mapped IPv6 addresses are rejected.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
     if let Some((address, zone)) = text.split_once('%')
         && !zone.is_empty()

@@ -9,7 +9,7 @@ use crate::eval::Context;
 use crate::re2::Pattern;
 use crate::value::{EvalError, Evaluated, Value, fail, no_such_overload};
 
-/// The number of patterns that one evaluation keeps compiled.
+/// The maximum number of compiled patterns that one evaluation retains.
 const MAX_PATTERNS: usize = 64;
 
 fn cached(context: &mut Context, pattern: &Arc<str>) -> Result<Regex, EvalError> {

@@ -338,7 +338,7 @@ fn to_int(_: &mut Context, args: &[Value]) -> Evaluated {
             .map(Value::Int)
             .map_err(|_| int_overflow()),
         [Value::Double(n)] => {
-            // The limits themselves are not exact as floats, so they are excluded.
+            // As in cel-go, the limits themselves are excluded.
             let fits = *n > -9_223_372_036_854_775_808.0 && *n < 9_223_372_036_854_775_808.0;
             if fits {
                 Ok(Value::Int(*n as i64))

@@ -362,7 +362,7 @@ fn special_value(text: &str) -> f64 {
     go::parse_float(text).unwrap_or(f64::NAN)
 }
 
-/// Formats values that are not numbers as x/text does.
+/// Formats NaN and infinities as x/text does, or returns `None` for other numbers.
 fn not_finite(n: f64) -> Option<&'static str> {
     match n {
         n if n.is_nan() => Some("NaN"),

@@ -45,7 +45,7 @@ pub(crate) fn show_duration(nanos: i64) -> String {
     format!("{}s", seconds as f64 + rest as f64 / 1e9)
 }
 
-/// The number of time zones that one evaluation keeps.
+/// The maximum number of time zones that one evaluation retains.
 const MAX_ZONES: usize = 16;
 
 /// Finds the offset of a time zone at a point in time, in seconds. Zones are names, or offsets such

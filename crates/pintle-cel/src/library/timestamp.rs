@@ -34,7 +34,7 @@ pub(crate) struct Civil {
     pub(crate) second: i64,
 }
 
-/// Why a text is not a timestamp.
+/// Why a string is not a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Invalid {
     Syntax,

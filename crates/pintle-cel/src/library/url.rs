@@ -19,7 +19,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Returns the URL, its scheme in lower case.
+    /// Returns the URL without its fragment, with the scheme in lower case.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -52,8 +52,8 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
     parse_as(whole, text, false)
 }
 
-/// Checks that a text is an absolute URL or an absolute path, as `url.ParseRequestURI` of Go does.
-/// Fragments are not recognized. The error is Go's.
+/// Checks that a string is an absolute URL or an absolute path, as `url.ParseRequestURI` of Go
+/// does. Fragments are not recognized. The error is Go's.
 ///
 /// # Examples
 ///
@@ -148,7 +148,7 @@ fn scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-/// Returns true for an empty text, or a colon followed by digits.
+/// Returns true for an empty string, or a colon followed by digits.
 fn is_optional_port(text: &str) -> bool {
     let digits = |port: &str| port.bytes().all(|c| c.is_ascii_digit());
     text.is_empty() || text.strip_prefix(':').is_some_and(digits)
@@ -196,7 +196,7 @@ enum Part {
     Other,
 }
 
-/// Decodes `%41`.
+/// Decodes percent escapes such as `%41`.
 fn unescape(text: &str, part: Part) -> Result<String, String> {
     let plain = unescape_bytes(text, part)?;
     Ok(String::from_utf8_lossy(&plain).into_owned())

@@ -13,7 +13,7 @@ use crate::source::Errors;
 /// The longest expression, in code points.
 const MAX_SIZE: usize = 100_000;
 
-/// The deepest nesting of one grammar rule, and of the tree.
+/// The deepest nesting of one grammar rule. The tree may be six times as deep.
 const MAX_DEPTH: usize = 250;
 
 /// The number of syntax errors after which parsing stops.

@@ -310,7 +310,7 @@ impl Parser<'_> {
         ))
     }
 
-    /// Consumes a comma that another item follows.
+    /// Consumes a comma if another item follows it. Returns whether it did.
     pub(super) fn more(&mut self, closing: &str) -> bool {
         let last = self
             .tokens

@@ -49,7 +49,7 @@ impl Decimal {
         self.digits.is_empty()
     }
 
-    /// Returns the power of ten just above the number.
+    /// Returns the exponent of the power of ten just above the number's magnitude.
     fn top(&self) -> i64 {
         self.digits.len() as i64 + self.exponent
     }
@@ -173,8 +173,8 @@ impl Decimal {
         .normalized()
     }
 
-    /// Divides a whole number by 1024 for as long as nothing remains. Returns the digits of the
-    /// quotient, and the number of divisions.
+    /// Divides a whole number by 1024 until there would be a remainder. Returns the digits of the
+    /// quotient and the number of divisions, or `None` for fractions and very long numbers.
     pub(super) fn without_factors_of_1024(&self) -> Option<(String, usize)> {
         if self.top() > MAX_BINARY_DIGITS || self.exponent < 0 {
             return None;

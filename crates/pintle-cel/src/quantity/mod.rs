@@ -2,8 +2,8 @@
 //!
 //! A quantity has a number and a suffix format, in which sums are shown. Upstream stores numbers
 //! that fit as an integer times a power of ten and others as a decimal of any length. The
-//! difference is visible: only the former count as integers. Numbers below a billionth are rounded
-//! away from zero, and binary quantities are capped at the largest 64-bit integer.
+//! difference is visible: only the former count as integers. Numbers are rounded away from zero to
+//! billionths, and binary quantities are capped at the largest 64-bit integer.
 
 mod decimal;
 mod display;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::decimal::Decimal;
 
-/// Why a text is not a quantity.
+/// Why a string is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
     /// Not a number with a suffix.
@@ -130,8 +130,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the sum, in the format of the first quantity that is not zero. `None` if it has tens
-    /// of thousands of digits.
+    /// Returns the sum in the format of the first nonzero quantity, or `None` if it has tens of
+    /// thousands of digits.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
         let suffixes = if self.signum() == 0 {
@@ -159,8 +159,8 @@ impl Quantity {
         Some(Self::computed(amount, suffixes))
     }
 
-    /// Returns the difference, in the format of the first quantity that is not zero. `None` if it
-    /// has tens of thousands of digits.
+    /// Returns the difference in the format of the first nonzero quantity, or `None` if it has tens
+    /// of thousands of digits.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.plus(&other.negated())
@@ -226,7 +226,8 @@ fn scaled(value: i64, scale: i32) -> Option<i64> {
     value.checked_mul(factor)
 }
 
-/// Adds numbers with their powers of ten. The sum takes the smaller power, if it fits.
+/// Adds numbers with their powers of ten. The sum has the smaller power. Returns `None` on
+/// overflow.
 fn sum(a: (i64, i32), b: (i64, i32)) -> Option<(i64, i32)> {
     if b.0 == 0 {
         return Some(a);

@@ -32,7 +32,7 @@ struct Parts<'a> {
     has_number: bool,
 }
 
-/// Splits a text. Numbers may be missing, and are then zero.
+/// Splits a string. Missing numbers are zero.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let (negative, rest) = match text.as_bytes().first() {
         None => return Err(QuantityError::Format),
@@ -111,8 +111,8 @@ impl FromStr for Quantity {
     }
 }
 
-/// Returns a quantity as an integer times a power of ten, and whether it counts as canonical. `None`
-/// if upstream's estimate says that it may not fit.
+/// Returns a quantity as an integer times a power of ten, and whether it counts as canonical.
+/// Returns `None` if upstream's estimate says that it may not fit.
 fn as_integer(parts: &Parts<'_>, suffixes: Suffixes, exponent: i32) -> Option<(Amount, bool)> {
     let digits = parts.whole.len() + parts.fraction.len();
     let (room, factor, scale) = if suffixes == Suffixes::Binary {

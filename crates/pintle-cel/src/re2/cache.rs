@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
-/// The estimated size of all compiled patterns together, in bytes.
+/// The maximum estimated size of all compiled patterns together, in bytes.
 pub(super) const MAX_TOTAL: usize = 64 * 1024 * 1024;
 
 /// The size of a compiled pattern besides its program, including its tables for matching.
 pub(super) const OVERHEAD: usize = 16 * 1024;
 
-/// The size of the tables that a pattern builds while it matches, for each thread that uses it.
+/// The maximum size of the tables that a pattern builds while it matches, for each thread that uses
+/// it.
 const MAX_TABLES: usize = 512 * 1024;
 
 /// The limit passed to the compiler, in case an estimate is too low.

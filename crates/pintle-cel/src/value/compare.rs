@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::{EvalError, Key, Library, List, Map, Message, Value, fail, no_such_overload, show};
 use crate::decl::ListType;
 
-/// Counts the work of comparisons and copies, which costs do not cover.
+/// The remaining budget for work that CEL costs do not cover, such as comparisons and copies.
 #[derive(Debug)]
 pub(crate) struct Work {
     left: u64,
@@ -18,7 +18,7 @@ impl Work {
         Self { left }
     }
 
-    /// Deducts some work. Fails when none remains.
+    /// Deducts some work. Fails if not enough is left.
     pub(crate) fn spend(&mut self, amount: usize) -> Result<(), EvalError> {
         match self.left.checked_sub(amount as u64) {
             Some(left) => {

@@ -41,7 +41,7 @@ struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     namespace: Option<String>,
-    /// The text of the selector; equal texts select the same.
+    /// The selector as written; equal strings select the same Pods.
     selector: String,
     container: Option<String>,
 }

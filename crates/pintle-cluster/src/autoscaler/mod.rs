@@ -60,8 +60,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Returns how long to wait before an autoscaler is evaluated again: its own writes must not
-    /// shorten its period.
+    /// Returns how long to wait before evaluating an autoscaler again, because its own writes must
+    /// not shorten its period. If it is due, returns `None` and records the evaluation.
     fn wait(&self, key: &ObjectKey, now: Timestamp) -> Option<Duration> {
         let mut evaluated = self.evaluated.lock();
         let since = |last: &Timestamp| Duration::try_from(now.duration_since(*last)).ok();
@@ -194,7 +194,7 @@ async fn reconcile(
     Ok(Action::requeue_after(PERIOD))
 }
 
-/// Writes the status if it has changed, then returns the failure, if any.
+/// If the status has changed, emits an event for the failure, if any, and writes the status.
 async fn report(
     autoscaler: &HorizontalPodAutoscaler,
     current: Option<i32>,

@@ -64,7 +64,7 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Arc<LazySchema>,
     /// All versions, served or not, with their schemas: `example.com/v2`.
     pub(crate) schemas: Arc<Schemas>,
-    /// How stored objects are converted, if a webhook does it.
+    /// The conversion webhook, if the definition has one.
     pub(crate) converted: Option<Arc<Converted>>,
     /// The `apiVersion` of the storage version.
     pub(crate) storage_version: Arc<str>,
@@ -72,7 +72,7 @@ pub(crate) struct CustomVersion {
     pub(crate) storage_schema: Arc<LazySchema>,
     /// The text of the `Warning` header if the version is deprecated.
     pub(crate) deprecation: Option<String>,
-    /// Cancelled when the definition changes, which ends the watches opened before.
+    /// Cancelled when the definition's spec or accepted names change, which ends earlier watches.
     pub(crate) superseded: CancellationToken,
     /// The version's entry in `spec.versions`.
     pub(crate) version: Value,
@@ -403,8 +403,8 @@ pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     finish_establishing(tree, now);
 }
 
-/// Establishes a definition whose names are accepted, unless the certificates of its conversion
-/// webhook are invalid.
+/// Establishes a definition whose names are accepted, unless it is being deleted or its conversion
+/// webhook's CA bundle is invalid.
 pub(crate) fn finish_establishing(tree: &mut Tree, now: &str) {
     let definition = Definition::read(tree);
     if definition.is_established()

@@ -39,8 +39,8 @@ pub(super) fn preserves_unknown_fields(tree: &Tree) -> bool {
     at(tree, &["spec", "preserveUnknownFields"]) == &Value::Bool(true)
 }
 
-/// A field of the versions with its path, and the index of the version unless all versions have the
-/// same value, which upstream moves to the top of the spec.
+/// The values of one version field, each with its path and version index. If all versions have the
+/// same value, it is listed once without an index: upstream moves it to the top of the spec.
 type Placed<'a> = Vec<(String, Option<usize>, &'a Value)>;
 
 /// The fields of the versions that upstream moves to the top of the spec if all have the same.
@@ -336,8 +336,8 @@ pub(super) fn invalid_ca_bundle(tree: &Tree) -> Option<String> {
     check_authorities(&bundle).err()
 }
 
-/// Rejects invalid certificates of a conversion webhook, which an established definition needs, unless
-/// they were invalid before.
+/// Rejects an invalid CA bundle for an established definition's conversion webhook, unless the old
+/// bundle was invalid too.
 pub(super) fn check_ca_bundle(tree: &Tree, old: &Tree, errors: &mut Vec<FieldError>) {
     let conversion = at(tree, &["spec", "conversion"]);
     if conversion["strategy"] != "Webhook"

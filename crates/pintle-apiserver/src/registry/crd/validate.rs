@@ -162,8 +162,8 @@ fn is_protected(group: &str) -> bool {
 
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// Returns the approval of a definition whose group requires one: whether there is one, the reason
-/// and a message.
+/// Returns a definition's API approval if its group requires one: whether it is approved, the
+/// condition's reason and its message.
 pub(super) fn approval(tree: &Tree) -> Option<(bool, &'static str, String)> {
     if !is_protected(&string(at(tree, &["spec", "group"]))) {
         return None;
@@ -191,7 +191,7 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     let Some((_, reason, why)) = approval(tree) else {
         return;
     };
-    // Updates that leave the approval unchanged are always accepted.
+    // Updates that leave the condition's reason unchanged are always accepted.
     let before = old.and_then(approval);
     if before.is_some_and(|(_, before, _)| before == reason) {
         return;
@@ -263,7 +263,8 @@ fn has_defaults(definition: &Definition) -> bool {
     found
 }
 
-/// The maximum number of versions. Kubernetes has no limit, but each version is served.
+/// The maximum number of versions. Kubernetes has no limit, but every served version adds a
+/// resource.
 const MAX_VERSIONS: usize = 500;
 
 fn check_version(index: usize, version: &Value, errors: &mut Vec<FieldError>) {
@@ -281,7 +282,7 @@ fn check_version(index: usize, version: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks that versions have different names, and that one of them is stored.
+/// Checks that versions have different names, and that exactly one is the storage version.
 fn check_uniqueness(
     definition: &Definition,
     parts: &spec::Parts<'_>,

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 static TABLE: &str = include_str!("../tables/resources.txt");
 
-/// One version of one group. Resources are in discovery order.
+/// One version of one group.
 #[derive(Debug)]
 pub(crate) struct GroupVersion {
     /// The group; empty for the core group.

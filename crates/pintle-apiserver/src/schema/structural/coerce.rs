@@ -59,8 +59,8 @@ pub(super) fn coerce(
     Ok(())
 }
 
-/// Drops unknown fields of the metadata of the resource at `at`, and adds their paths to `unknown`. Fails
-/// if a field has the wrong type.
+/// Drops unknown metadata of the resource at `at` and adds its paths to `unknown`. Fails if a field
+/// has the wrong type.
 pub(super) fn metadata(
     metadata: &mut Value,
     at: &Path<'_>,

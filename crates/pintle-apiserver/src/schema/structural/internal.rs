@@ -1,15 +1,15 @@
-//! Schemas and versions of a CRD as messages show them: upstream's internal types, encoded as JSON with
-//! every field under its Go name, in the order of its declaration.
+//! Schemas and versions of a CRD as messages show them: upstream's internal types, encoded as JSON
+//! with every field under its Go name, in declaration order.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// The maximum length of a text. Each schema adds about a thousand bytes, however short it is in
-/// the request.
+/// The maximum length of an encoded value, in bytes. Each schema adds about a thousand bytes,
+/// however short it is in the request.
 const MAX_TEXT: usize = 1 << 20;
 
-/// How a field is encoded. Without a value it has the zero value of its Go type.
+/// How a field is encoded. An absent field has the zero value of its Go type.
 #[derive(Clone, Copy)]
 enum As {
     /// A string, or `""`.
@@ -164,29 +164,29 @@ const SCHEMA: [Field; 44] = [
     ),
 ];
 
-/// Returns the text of a rule.
+/// Encodes a rule.
 pub(super) fn rule(rule: &Value) -> String {
     let mut text = Text::default();
     text.object(rule, &RULE);
     text.out
 }
 
-/// Returns the text of a schema, or `None` if it is too long.
+/// Encodes a schema. Returns `None` if the result is too long.
 pub(super) fn schema(schema: &Map<String, Value>) -> Option<String> {
     let mut text = Text::default();
     text.fields(schema, &SCHEMA);
     text.done()
 }
 
-/// Returns the text of `items`, or `None` if it is too long.
+/// Encodes the value of `items`. Returns `None` if the result is too long.
 pub(super) fn items(items: &Value) -> Option<String> {
     let mut text = Text::default();
     text.value(items, As::Items);
     text.done()
 }
 
-/// Returns the text of the versions of a CRD, or `None` if it is too long. Fields that are `common` to
-/// all versions are not shown.
+/// Encodes the versions of a CRD without the fields that are `common` to all of them. Returns
+/// `None` if the result is too long.
 pub(crate) fn versions(versions: &[Value], common: &[&str]) -> Option<String> {
     let mut text = Text::default();
     if versions.is_empty() {

@@ -52,7 +52,7 @@ pub(crate) struct Structural {
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) errors: Vec<FieldError>,
-    /// Rules that unchanged values do not satisfy. This does not reject an update.
+    /// Violations of rules by unchanged values, which do not reject an update.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ thread_local! {
 }
 
 impl Structural {
-    /// Parses a schema that has been checked before.
+    /// Parses a schema without checking that it is structural.
     pub(crate) fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
         #[cfg(test)]
         PARSED.set(PARSED.get() + 1);
@@ -81,9 +81,9 @@ impl Structural {
         }
     }
 
-    /// Parses and checks the schema of a new CRD, and reports all errors. `at` is its path in the
-    /// CRD. `status` is true if the version has a status subresource, which restricts the keywords
-    /// at the root.
+    /// Parses and checks a schema of a CRD that is being written. `at` is its path in the CRD.
+    /// `status` is true if the version has a status subresource, which restricts the keywords at
+    /// the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
@@ -151,16 +151,16 @@ impl Structural {
         prune::prune_nulls(object, Some(&self.root));
     }
 
-    /// Drops unknown metadata of embedded resources. Returns its paths, or the field of an embedded
-    /// resource's type or metadata that has the wrong type.
+    /// Drops unknown metadata of embedded resources and returns its paths. Fails if a field of
+    /// their type or metadata has the wrong type.
     pub(crate) fn coerce(&self, object: &mut Value) -> Result<Vec<String>, FieldError> {
         let mut unknown = Vec::new();
         coerce::coerce(object, &self.root, &Path::Root, false, &mut unknown)?;
         Ok(unknown)
     }
 
-    /// Fills in defaults at any depth. Idempotent. Returns false if they are so large that some were
-    /// left out; such an object is too large to be stored.
+    /// Fills in defaults at any depth. Idempotent. Returns false if they are so large that some may
+    /// have been left out; such an object is too large to be stored.
     pub(crate) fn default(&self, object: &mut Value) -> bool {
         prune::default(object, &self.root)
     }
@@ -186,8 +186,8 @@ impl Structural {
         self.rules(object, old, errors)
     }
 
-    /// Validates the `status` of an object, which is all that a write to the status subresource can
-    /// change.
+    /// Validates an object written through the `status` subresource: only `status` against the
+    /// schema, but lists and rules of the whole object.
     pub(crate) fn validate_status(
         &self,
         object: &Value,
@@ -296,8 +296,8 @@ fn changed(object: Tree, change: impl FnOnce(&mut Value)) -> Tree {
     }
 }
 
-/// Drops unknown metadata of an object, but not that of embedded resources. Returns its paths, or the
-/// error of a field that has the wrong type.
+/// Drops unknown fields from an object's own metadata, not from embedded resources, and returns
+/// their paths. Fails if a field has the wrong type.
 pub(crate) fn prune_metadata(object: &mut Value) -> Result<Vec<String>, FieldError> {
     let mut unknown = Vec::new();
     if let Some(metadata) = object.get_mut("metadata") {

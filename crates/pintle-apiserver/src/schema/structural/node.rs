@@ -1,4 +1,4 @@
-//! A schema as a tree, parsed once when the CRD is stored.
+//! A parsed schema as a tree.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct Node {
 
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
-    /// Whether this schema or any below it is that of an embedded resource.
+    /// Whether this schema or any below it describes an embedded resource.
     pub(crate) has_embedded: bool,
     pub(crate) int_or_string: bool,
     pub(crate) list_type: Option<String>,

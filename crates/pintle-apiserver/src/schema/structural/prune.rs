@@ -147,19 +147,20 @@ pub(super) fn prune_nulls(value: &mut Value, schema: Option<&Node>) {
     }
 }
 
-/// How much defaults may add to an object, in bytes of JSON. Further defaults are left out: a large
-/// default for each of many items would exhaust the memory, and no object of this size can be stored.
+/// How much defaults may add to an object, in bytes of JSON. Once it is used up, further defaults
+/// are left out: a large default for each of many items would exhaust the memory, and no object of
+/// this size can be stored.
 const MAX_DEFAULTS: usize = 3 * 1024 * 1024;
 
-/// Fills in defaults for fields that are missing, or null without being nullable.
-/// Returns false if some were left out.
+/// Fills in defaults for fields that are missing, or null without being nullable. Returns false if
+/// the limit on their size was reached.
 pub(super) fn default(value: &mut Value, schema: &Node) -> bool {
     let mut left = MAX_DEFAULTS;
     fill(value, schema, &mut left);
     left > 0
 }
 
-/// Deducts the size of a default from the remaining room. Returns false if it does not fit.
+/// Deducts the size of a default from the remaining room. Returns false if none was left.
 fn fits(filler: &Value, left: &mut usize) -> bool {
     let fits = *left > 0;
     *left = left.saturating_sub(size(filler));

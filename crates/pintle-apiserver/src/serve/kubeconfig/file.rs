@@ -15,7 +15,7 @@ use super::{KubeconfigError, merge::Unusable};
 /// How long to wait for another program to release the lock. kubectl holds it for milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
-/// How many symbolic links to follow, as Linux does.
+/// The maximum number of symbolic links to follow, as in Linux.
 const MAX_LINKS: usize = 40;
 
 /// Replaces a file by renaming, so that no reader sees a partial file or one with wider

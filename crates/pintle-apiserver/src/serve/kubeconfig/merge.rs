@@ -120,7 +120,8 @@ pub(super) fn merge(
     Ok(origin.previous)
 }
 
-/// Removes our entries if they still refer to `url`, and the file if it was created for them.
+/// Removes our entries if they still refer to `url`, and the file if it was created for them and
+/// holds nothing else.
 pub(super) fn unmerge(config: &mut Option<Value>, context: &str, url: &str) {
     let Some(root) = config.as_mut().filter(|it| leads_to(it, context, url)) else {
         return;

@@ -106,8 +106,8 @@ impl Bound {
     /// # Errors
     ///
     /// Fails if the file is not a kubeconfig, if an entry of the same name belongs to another
-    /// cluster or to a listener that is still running, or if the file cannot be locked or written.
-    /// The file is unchanged in all these cases.
+    /// cluster or to a listener that is still running, or if the file cannot be locked, read or
+    /// written. The file is unchanged in all these cases.
     ///
     /// # Cancel safety
     ///
@@ -214,7 +214,7 @@ fn base64(pem: &str) -> String {
     STANDARD.encode(pem)
 }
 
-/// Returns the kubeconfig of the administrator.
+/// Returns a kubeconfig for the administrator.
 pub(super) fn text(url: &str, authority_pem: &str, token: &str) -> String {
     let authority = base64(authority_pem);
     format!(

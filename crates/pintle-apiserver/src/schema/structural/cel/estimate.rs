@@ -24,7 +24,7 @@ pub(crate) struct Costs {
     total: u64,
     /// The most expensive rules, most expensive first.
     expensive: Vec<(String, u64)>,
-    /// Fields with other errors. Rules of schemas that contain one are not compiled.
+    /// Fields with other errors. Rules of schemas that contain one are not checked.
     invalid: Vec<String>,
 }
 
@@ -70,7 +70,8 @@ impl Costs {
 pub(crate) struct Place<'a> {
     /// `None` if a list or map above it has no limit.
     cardinality: Option<u64>,
-    /// The list above it whose items cannot be matched with old ones, or the map of unknown type.
+    /// The path of the enclosing list whose items cannot be matched with old ones, or of the map
+    /// with an unknown map type.
     uncorrelatable: Option<&'a str>,
 }
 

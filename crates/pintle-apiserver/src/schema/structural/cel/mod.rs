@@ -39,7 +39,7 @@ const MAX_MESSAGE: usize = 5 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
-    /// The declared type of values. `None` if expressions cannot see them.
+    /// The declared type of values. `None` if it has no CEL equivalent.
     decl: Option<Arc<Decl>>,
 }
 
@@ -230,7 +230,8 @@ impl<'p, 'a> Correlation<'p, 'a> {
     }
 }
 
-/// Evaluates all rules. Rules without `oldSelf` do not reject unchanged values.
+/// Evaluates all rules. If a value is unchanged, violations of rules without `oldSelf` are only
+/// warnings.
 pub(super) fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -264,7 +265,7 @@ pub(super) fn validate_within(
     evaluation.found
 }
 
-/// The budget is used up.
+/// Ends the evaluation, because a cost limit was exceeded.
 struct Exhausted;
 
 struct Evaluation {
@@ -423,7 +424,7 @@ impl Evaluation {
     }
 
     /// Computes the message of a failed rule. An expression that fails falls back to the static
-    /// message; one that exceeds the budget is an error.
+    /// message; one that exceeds a cost limit is an error.
     fn message(&mut self, rule: &Rule, variables: &[(&str, Cel)]) -> Result<String, String> {
         let Some(Ok(program)) = &rule.message else {
             return Ok(rule.failure());

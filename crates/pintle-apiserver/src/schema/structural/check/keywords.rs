@@ -216,7 +216,8 @@ fn extensions(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks that a list of type `map` names keys that every item has.
+/// Checks that a list of type `map` names keys that every item has, and that items of a `set` or
+/// `map` are not nullable.
 fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let list_type = text(schema, "x-kubernetes-list-type");
     let keys = list(schema, "x-kubernetes-list-map-keys");

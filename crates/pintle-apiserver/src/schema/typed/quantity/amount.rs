@@ -14,7 +14,7 @@ impl Amount {
         Self(Quantity::from(i64::try_from(units).unwrap_or(i64::MAX)))
     }
 
-    /// Parses a quantity. `None` if the text is invalid.
+    /// Parses a quantity. Returns `None` if it is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         text.trim().parse().ok().map(Self)
     }
