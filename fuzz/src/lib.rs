@@ -1,4 +1,4 @@
-//! Shared by the targets: an in-process API server, and a client whose responses are the input.
+//! Shared by the targets: an in-process API server, and a client whose response is the input.
 //!
 //! Targets use the public API only. libFuzzer's panic hook aborts, so it also finds panics that the
 //! server would contain.
@@ -102,7 +102,8 @@ impl Default for Server {
     }
 }
 
-/// A service that responds to every request with the same bytes, in chunks as they arrive on a network.
+/// A service that responds to its first request with the input, in chunks as they arrive on a
+/// network.
 #[derive(Clone)]
 pub struct Replay {
     chunks: Vec<Bytes>,

@@ -60,7 +60,7 @@ pub(crate) struct Cli {
         help_heading = "Cluster"
     )]
     kube_api_qps: f64,
-    /// Maximum burst of requests; requires --kube-api-qps
+    /// Maximum burst of requests; ignored without --kube-api-qps
     #[arg(long, default_value_t = 30, value_name = "N", help_heading = "Cluster")]
     kube_api_burst: u32,
     /// Number of Foos to sync concurrently
@@ -79,7 +79,7 @@ pub(crate) struct Cli {
     )]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = inspect_address)]
     pub(crate) inspect: Option<Inspect>,
-    /// Serve the webhook that refuses Foos without a deployment name on this address, at /validate
+    /// Serve the webhook that denies Foos without a deployment name on this address, at /validate
     #[arg(long, value_name = "ADDRESS:PORT", requires = "webhook_certificates")]
     pub(crate) webhook_bind: Option<SocketAddr>,
     /// Directory with tls.crt and tls.key for the webhook

@@ -435,8 +435,8 @@ impl Controller {
 
     /// Returns the cached Foo with the status that was written last.
     ///
-    /// The event of the Deployment often arrives before that of the status. Compared with the older
-    /// status, the sync would write the same status again and emit a second `Synced`.
+    /// The Deployment's event often arrives before the event of the status write. Compared with the
+    /// older status, the sync would write the same status again and emit a second `Synced`.
     fn with_written_status(&self, key: &ObjectKey, foo: Arc<Foo>) -> Arc<Foo> {
         let mut written = self.written.lock();
         let Some(last) = written.get(key) else {

@@ -117,7 +117,7 @@ fn line(subject: &str, text: &str) -> String {
         column += length;
         first = false;
     }
-    // Wrapping after a long subject leaves trailing blanks.
+    // Wrapping after a long subject leaves trailing spaces.
     let trimmed = lines.split('\n').map(str::trim_end);
     trimmed.collect::<Vec<_>>().join("\n")
 }

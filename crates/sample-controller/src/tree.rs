@@ -71,7 +71,7 @@ fn describe(node: &Node) -> String {
     format!("{kind}/{name}  {status}")
 }
 
-/// Breaks a text into lines of at most `width` characters.
+/// Breaks `text` into lines of at most `width` characters, unless a word is longer.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

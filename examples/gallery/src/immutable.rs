@@ -1,5 +1,5 @@
 //! The controller derives an immutable field from a mutable one. Once the user changes it, every
-//! update of the child is refused.
+//! update of the child is rejected.
 
 use std::sync::Arc;
 

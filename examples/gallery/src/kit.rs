@@ -72,7 +72,7 @@ pub fn shop() -> Shop {
     Shop::new("shop", spec)
 }
 
-/// Returns a controller that watches shops and everything they own.
+/// Returns a controller that watches shops and the `ConfigMap`s, Services and Pods they own.
 pub fn controller(cx: &Cx) -> Controller<Shop> {
     watching(cx).owns::<ConfigMap>()
 }

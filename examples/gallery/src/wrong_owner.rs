@@ -1,6 +1,6 @@
 //! The owner reference names a kind that does not exist (kubernetes#65200). The garbage collector
-//! deletes the child, and the controller does not notice, because the reference does not name its
-//! kind.
+//! deletes the child, and the controller does not notice, because the reference does not name a
+//! Shop.
 
 use std::sync::Arc;
 

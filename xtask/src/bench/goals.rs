@@ -90,7 +90,7 @@ impl Look<'_> {
             .collect()
     }
 
-    /// Replaces Pintle's figure with that of another case.
+    /// Replaces Pintle's figure with its figure for another case.
     fn but_ours(&self, mut all: Vec<Option<f64>>, case: &str, figure: Figure) -> Vec<Option<f64>> {
         if let Some(ours) = all.first_mut() {
             *ours = self.median(Work::Sync, case, PEERS[0], figure);
@@ -286,7 +286,8 @@ fn reads(look: &Look<'_>) -> Vec<Row> {
         let case = format!("{pods} Pods");
         look.all(Work::Reads, &case, Figure::Raw(name, factor))
     };
-    // controller-runtime also without copies; kube-rs, which has no index, by filtering.
+    // Where measured, controller-runtime without copies, and kube-rs, which has no index, by
+    // filtering.
     let or = |best: Vec<Option<f64>>, usual: Vec<Option<f64>>| {
         let both = best.into_iter().zip(usual);
         both.map(|(best, usual)| best.or(usual)).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Benchmarks that need a control plane, or measure one.
 //!
 //! Servers run on the first core and the measured program on the second, so that neither slows down
-//! the other. Load generators share the server's core.
+//! the other. Load generators share the server's core, unless the server itself is measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -157,7 +157,7 @@ impl Runner {
         }
     }
 
-    /// Returns the peers in the order of this round.
+    /// Returns the peers in this round's order.
     fn in_turn<const N: usize>(round: u32, mut peers: [&'static str; N]) -> [&'static str; N] {
         if round.is_multiple_of(2) {
             peers.reverse();

@@ -87,7 +87,8 @@ impl Work {
     pub(super) fn rounds(self, quick: bool) -> u32 {
         match self {
             _ if quick => 1,
-            // These take minutes each, so two rounds must suffice; the report states the number.
+            // These take minutes each, so one or two rounds must suffice; the report states the
+            // number.
             Self::Cluster => 1,
             Self::Foo | Self::Apiserver => 2,
             Self::Relist | Self::Watch | Self::Reads | Self::Reconcile => 3,

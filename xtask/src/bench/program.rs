@@ -165,7 +165,7 @@ impl Running {
         }
     }
 
-    /// Stops it and returns the end of its output.
+    /// Stops it and returns the end of its standard error.
     pub(super) fn end(&mut self) -> String {
         self.stdin = None;
         if self.is_alive() {
@@ -190,7 +190,7 @@ impl Drop for Running {
     }
 }
 
-/// Keeps the end of an output of any length.
+/// Reads an output of any length and returns its end.
 fn last_words(from: &mut impl std::io::Read) -> String {
     const KEPT: usize = 600;
     let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);

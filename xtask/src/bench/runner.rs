@@ -145,7 +145,8 @@ impl Runner {
         }
     }
 
-    /// Runs one case with one peer, in a fresh process and with a fresh server if it needs one.
+    /// Runs one case with one peer, in a fresh process and with a fresh replay server if it needs
+    /// one.
     fn once(&self, work: Work, case: &Case, peer: &str, live: Option<&Live>) -> Outcome {
         let program = match self.programs.get(peer) {
             Ok(program) => program,

@@ -161,7 +161,7 @@ impl Figure {
 }
 
 impl Results {
-    /// Reads `file`; a missing file is empty.
+    /// Reads `file`; a missing file counts as empty.
     pub(super) fn read(file: &Path) -> Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)

@@ -34,7 +34,7 @@ impl Spread {
     }
 }
 
-/// Formats a number with three significant digits.
+/// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     let text = if magnitude >= 99.95 || magnitude == 0.0 {

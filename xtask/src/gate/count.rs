@@ -38,7 +38,7 @@ struct Listed {
     what: String,
 }
 
-/// Returns the folder of the profiles, for `callgrind_annotate`.
+/// Returns the directory of the profiles, for `callgrind_annotate`.
 pub(super) fn profiles() -> PathBuf {
     workspace::target().join("callgrind")
 }
@@ -85,7 +85,7 @@ fn list(program: &Path) -> Result<Vec<Listed>> {
     lines.collect()
 }
 
-/// Runs `work` for each item on all cores and returns the results in the order of the items.
+/// Runs `work` for each item on all cores and returns the results in the items' order.
 fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,

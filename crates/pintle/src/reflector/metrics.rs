@@ -41,7 +41,7 @@ impl Default for ReflectorMetrics {
             watches: Family::default(),
             short_watches: Family::default(),
             silent_watches: Family::default(),
-            // A second to a quarter of an hour.
+            // A second to twelve minutes.
             watch_duration: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(1.0, 3.0, 7))
             }),

@@ -19,8 +19,8 @@
 //! - An object that cannot be read is reported and skipped; everything else continues. An
 //!   informer's cache retains the last state that could be read. If a *deletion* cannot be read,
 //!   the reflector lists again, so that no deleted object stays in the cache.
-//! - No failure is retried in a tight loop: each is followed by a growing [delay](Backoff), which
-//!   resets only after two healthy minutes.
+//! - No failure is retried in a tight loop: after a few immediate retries at most, each is followed
+//!   by a growing [delay](Backoff), which resets only after two healthy minutes.
 //! - A watch that goes silent is closed; see [`Reflector::watchdog`].
 //! - The [status](Reflector::status) shows every step and its cause.
 //!
@@ -397,7 +397,7 @@ pub trait Sink<K>: Send + Sync + 'static {
     /// Records that the watch has reached this `resourceVersion`.
     fn bookmark(&self, resource_version: &str);
 
-    /// Requests a resync: every cached object is delivered again, without asking the server.
+    /// Requests a resync: every cached object is delivered again, without a request to the server.
     fn resync(&self);
 
     /// Waits until there is room for another entry.

@@ -45,10 +45,11 @@ impl Status {
         }
     }
 
-    /// Returns how long the cache has been out of date, or `None` if it is kept up to date.
+    /// Returns how long the cache has been out of date, or `None` if it is kept up to date or
+    /// nothing has failed yet.
     ///
-    /// It is out of date between a list and the next watch. The first five seconds of a watch
-    /// neither end the outage nor add to it.
+    /// Only a watch ends an outage, not a list. The first five seconds of a watch neither end the
+    /// outage nor add to it.
     pub fn behind_for(&self, now: Instant) -> Option<Duration> {
         let lost = self.lost_at?;
         match self.following_since {

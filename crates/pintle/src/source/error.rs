@@ -179,7 +179,7 @@ impl ApiError {
         }
     }
 
-    /// Parses a `Status` object. Missing fields stay empty.
+    /// Parses a `Status` object; `None` if the JSON is not one. Missing fields stay empty.
     pub fn parse(status: &[u8]) -> Option<Self> {
         let status: StatusJson = serde_json::from_slice(status).ok()?;
         let details = status.details.unwrap_or_default();

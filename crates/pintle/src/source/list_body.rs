@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{BodyError, Page, RawItem};
 use crate::json::{ValueEnd, begins_value, is_space};
 
-/// The largest accepted member of a list other than its items.
+/// The largest accepted key, `kind` or `metadata` of a list. Other members are skipped.
 const MEMBER_LIMIT: usize = 64 * 1024;
 /// How much of an oversized item is passed on, for the error report.
 const HEAD: usize = 4 * 1024;
@@ -24,7 +24,7 @@ const REUSE_LIMIT: usize = 1024 * 1024;
 pub(super) struct ListBody {
     state: State,
     value_end: ValueEnd,
-    /// The beginning of a value that continues in the next chunk.
+    /// The buffered part of a value that continues in the next chunk.
     partial: Vec<u8>,
     /// The value exceeded its limit, and the rest of it is skipped.
     oversized: bool,

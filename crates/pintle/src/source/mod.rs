@@ -129,7 +129,7 @@ pub enum RawItem<'a> {
     Json(&'a [u8]),
     /// The item is larger than the source accepts and was skipped.
     TooLarge {
-        /// The beginning of the item.
+        /// A prefix of the item.
         head: &'a [u8],
         /// The largest accepted size in bytes.
         limit: usize,

@@ -56,8 +56,8 @@ impl Lines {
         }
     }
 
-    /// Returns whether the buffer holds the beginning of a line. At the end of the body this means
-    /// that the connection broke in the middle of an event.
+    /// Returns whether the buffer holds a partial line. At the end of the body this means that the
+    /// connection broke in the middle of an event.
     pub(super) fn has_partial_line(&self) -> bool {
         !self.buffer.trim_ascii().is_empty()
     }

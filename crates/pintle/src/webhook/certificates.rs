@@ -96,7 +96,8 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read, or the key does not belong to the certificate.
+    /// Fails if a file cannot be read or is invalid, or if the key does not belong to the
+    /// certificate.
     pub fn files(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -155,8 +156,8 @@ impl Certificates {
         })
     }
 
-    /// Writes the CA bundle of a self-signed certificate into a configuration when the server
-    /// starts.
+    /// Writes the CA bundle of a self-signed certificate into a configuration while a manager runs
+    /// the server.
     ///
     /// Replicas that each generate a certificate cannot share a configuration: use
     /// [`files`](Self::files) instead.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A write that the API server sends for review.
+/// An admission request: an operation that the API server sends for review.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Admission<K> {
@@ -24,7 +24,7 @@ pub struct Admission<K> {
     pub dry_run: bool,
     /// The new object; `None` for a delete.
     pub object: Option<K>,
-    /// The stored object; `None` for a create.
+    /// The stored object; `None` for a create or a connect.
     pub old_object: Option<K>,
     /// The whole `request` of the `AdmissionReview`.
     pub request: Value,
@@ -68,8 +68,7 @@ impl<K> Admission<K> {
     }
 }
 
-/// A refusal. The API server prefixes its message with
-/// `admission webhook "…" denied the request: `.
+/// A denial. The API server prefixes its message with `admission webhook "…" denied the request: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Denied {
@@ -79,7 +78,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Refuses with 403 `Forbidden`.
+    /// Denies a request with 403 `Forbidden`.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -88,7 +87,7 @@ impl Denied {
         }
     }
 
-    /// Refuses with 422 `Invalid`, as for an object that violates its schema.
+    /// Denies a request with 422 `Invalid`, as for an object that violates its schema.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             code: 422,

@@ -248,8 +248,9 @@ impl WebhookServer {
     }
 }
 
-/// Writes the authority of a self-signed certificate into configurations, reports that the server
-/// is ready, and repeats that for configurations that change or are created again. Never ends.
+/// Writes the authority of a self-signed certificate into configurations and reports that the
+/// server is ready, then restores the authority in configurations that change or are created again.
+/// Never ends.
 async fn keep_injected(certificates: &Certificates, environment: &Environment) {
     let bundle = certificates.authority_pem().map(|pem| STANDARD.encode(pem));
     let Some(bundle) = bundle.filter(|_| !certificates.injections.is_empty()) else {
