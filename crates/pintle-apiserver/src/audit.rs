@@ -27,7 +27,7 @@ const MAX_ANNOTATIONS: usize = 256;
 /// The maximum size of the annotations of a request, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// A request that was answered; see [`Builder::audit`](crate::Builder::audit).
+/// A request whose response is ready; see [`Builder::audit`](crate::Builder::audit).
 ///
 /// It holds what an audit policy with the level `Metadata` records, and the patches of mutating
 /// webhooks, which Kubernetes records from the level `Request` on.
@@ -35,7 +35,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 #[non_exhaustive]
 pub struct AuditEvent {
     /// The name of the user that the request acted as, or of the authenticated user if the
-    /// impersonation was refused. Empty if the request was not authenticated.
+    /// impersonation was denied. Empty if the request was not authenticated.
     pub user: String,
     /// The groups of that user.
     pub groups: Vec<String>,
@@ -48,8 +48,8 @@ pub struct AuditEvent {
     /// The status code of the response. A watch has one when it starts.
     pub code: u16,
     /// The annotations by key, such as `pod-security.kubernetes.io/enforce-policy` or
-    /// `mutation.webhook.admission.k8s.io/round_0_index_0`. Those that a webhook returns have its
-    /// name as prefix.
+    /// `mutation.webhook.admission.k8s.io/round_0_index_0`. Annotations that a webhook returns are
+    /// prefixed with its name.
     pub annotations: BTreeMap<String, String>,
 }
 

@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {
-    /// The key or the certificate could not be made.
+    /// The key or the certificate could not be created or signed.
     #[error("failed to create the certificate: {0}")]
     Certificate(String),
     /// The request is malformed, or its signature does not match its key.
@@ -105,7 +105,8 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// Fails if the request is malformed or not signed with its own key.
+    /// Fails if the request is malformed or not signed with its own key, or if the system provides
+    /// no randomness.
     pub fn sign(
         &self,
         request: &SigningRequest,

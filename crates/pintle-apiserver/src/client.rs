@@ -22,8 +22,8 @@ impl ApiServer {
 
     /// Returns a client that acts as `user`, without sockets or retries.
     ///
-    /// Groups are derived from the name; see [`User::new`]. Must be called inside a tokio runtime;
-    /// the client belongs to it.
+    /// For a plain name, the groups are derived from it; see [`User::new`]. Must be called inside a
+    /// tokio runtime; the client belongs to it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

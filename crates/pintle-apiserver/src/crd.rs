@@ -135,10 +135,11 @@ pub struct Problem {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not YAML, or has fields of the wrong type.
+    /// The input is not YAML or has fields of the wrong type, or the defaults of an object are too
+    /// large.
     #[error("cannot decode: {0}")]
     Decode(String),
-    /// The text has several documents, or none.
+    /// The input has several documents, or none.
     #[error("expected one document, found {found}; `documents` reads files that have several")]
     Documents {
         /// The number of documents. The items of a `List` count.
@@ -171,7 +172,7 @@ pub enum Error {
         kind: String,
         /// The name.
         name: String,
-        /// All problems in one line, worded as the server words them.
+        /// All problems in one line, in the server's words.
         message: String,
         /// The problems.
         problems: Vec<Problem>,
@@ -201,7 +202,7 @@ fn text(value: &Value) -> String {
 ///
 /// # Errors
 ///
-/// Fails if the text is not YAML.
+/// Fails if the input is not YAML.
 ///
 /// ```
 /// let documents = pintle_apiserver::crd::documents("kind: A\n---\nkind: B\n").unwrap();
@@ -231,7 +232,7 @@ impl Crd {
     ///
     /// # Errors
     ///
-    /// Fails if the text cannot be decoded, is not a single CRD, or if the server would refuse it.
+    /// Fails if the input cannot be decoded, is not a single CRD, or if the server would reject it.
     pub fn parse(yaml: &str) -> Result<Self, Error> {
         let mut found = documents(yaml)?;
         match (found.pop(), found.len()) {
@@ -241,11 +242,11 @@ impl Crd {
         }
     }
 
-    /// Validates a CRD that has been decoded.
+    /// Validates a decoded CRD.
     ///
     /// # Errors
     ///
-    /// Fails if the value is not a CRD, or if the server would refuse it.
+    /// Fails if the value is not a CRD, or if the server would reject it.
     pub fn from_value(mut definition: Value) -> Result<Self, Error> {
         let (api_version_found, kind) =
             (text(&definition["apiVersion"]), text(&definition["kind"]));
@@ -302,7 +303,7 @@ impl Crd {
         &self.name
     }
 
-    /// Returns the kind that it defines.
+    /// Returns the kind that the CRD defines.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -382,7 +383,8 @@ impl Crd {
     ///
     /// # Errors
     ///
-    /// Fails with every problem that the server would report.
+    /// Fails if the CRD does not serve the kind and version of the object, or with every problem that
+    /// the server would report.
     pub fn validate(&self, object: &Value) -> Result<(), Error> {
         self.validated(object, None)
     }
@@ -393,7 +395,8 @@ impl Crd {
     ///
     /// # Errors
     ///
-    /// Fails with every problem that the server would report.
+    /// Fails if the CRD does not serve the kind and version of the object, or with every problem that
+    /// the server would report.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Result<(), Error> {
         self.validated(object, Some(old))
     }

@@ -26,18 +26,18 @@
 //! # Users
 //!
 //! Every request is made by a user. [`ApiServer::service`] acts as the administrator and
-//! [`ApiServer::service_as`] as anyone else; over TLS the user follows from the certificate or
+//! [`ApiServer::service_as`] as any other user; over TLS the user follows from the certificate or
 //! token. RBAC decides what a user may do, with the default roles of Kubernetes; the administrator
 //! is in `system:masters` and may do everything. See [`Authorization`].
 //!
 //! # Webhooks
 //!
 //! `MutatingWebhookConfiguration`, `ValidatingWebhookConfiguration` and the conversion webhooks of
-//! CRDs work as in Kubernetes: the server calls them over HTTPS. [`ApiServer::route_webhooks`] sends a
-//! Service to an address or a tower service, and [`ApiServer::register_webhook`] and
+//! CRDs work as in Kubernetes: the server calls them over HTTPS. [`ApiServer::route_webhooks`]
+//! sends a Service to an address or a tower service, and [`ApiServer::register_webhook`] and
 //! [`ApiServer::register_converter`] take closures, which need no socket and run under a paused
-//! clock. A configuration with a `caBundle` trusts only that; one without trusts the certificates of
-//! the system, or those of [`Builder::webhook_roots`].
+//! clock. A configuration with a `caBundle` trusts only that; without one, it trusts the system's
+//! certificates, or those of [`Builder::webhook_roots`].
 //!
 //! # Objects without effect
 //!
@@ -49,11 +49,11 @@
 //! # Pods
 //!
 //! New Pods pass the admission plugins that Kubernetes enables by default: a Pod that names a
-//! missing `priorityClassName`, `runtimeClassName` or `serviceAccountName` is refused, and a Pod
+//! missing `priorityClassName`, `runtimeClassName` or `serviceAccountName` is denied, and a Pod
 //! with an account gets its token volume. The account `default` is the exception: nothing creates
-//! it on a bare server, so it need not exist. Quotas apply once a controller has counted their usage,
-//! as `pintle-cluster` does. The labels `pod-security.kubernetes.io/*` of a namespace refuse Pods, warn
-//! and audit as in Kubernetes.
+//! it on a bare server, so it need not exist. Quotas apply once a controller has counted their
+//! usage, as `pintle-cluster` does. The labels `pod-security.kubernetes.io/*` of a namespace deny
+//! Pods, warn and audit as in Kubernetes.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

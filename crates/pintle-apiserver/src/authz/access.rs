@@ -93,7 +93,7 @@ impl<'a> Access<'a> {
 }
 
 impl Access<'static> {
-    /// Returns the access that a request needs, from its method and path alone.
+    /// Returns the access that a request needs, from its method and URI alone.
     pub(crate) fn of_request(method: &Method, uri: &Uri) -> Self {
         let decoded = path::decoded(uri.path());
         let Some(path) = ResourcePath::of(&path::segments(&decoded)) else {

@@ -10,7 +10,7 @@
 //! Every permission of a role is compared with every rule of the user, which can be many: a rule
 //! with lists of groups, resources, names and verbs grants all of their combinations. A role with
 //! more than [`MAX_PARTS`] of them, or one that takes more than [`MAX_EFFORT`] comparisons, is
-//! refused. Rules that a single rule of the user covers are compared as a whole, so they rarely
+//! rejected. Rules that a single rule of the user covers are compared as a whole, so they rarely
 //! reach the limits.
 
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ impl Api {
             .map_err(|why| ApiError::forbidden(GROUP, kind.plural(), name, &why))
     }
 
-    /// Checks that a user holds every permission in `rules`. The error lists those it does not hold.
+    /// Checks that a user holds every permission in `rules`. The error lists the missing ones.
     fn confirm(&self, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
         let (own, errors) = self.rbac.user_rules(user, namespace);
         let covers: Vec<Cover<'_>> = own.iter().map(Cover::new).collect();

@@ -8,8 +8,8 @@
 //!   `impersonate-on:MODE:VERB` on the target of the request.
 //!
 //! The mode that last succeeded for the user is tried first, then the constrained modes, then the
-//! verb. A refused request gets the first error, and a node has its group only in constrained
-//! modes, so both depend on what the user did before, as in kube-apiserver.
+//! verb. A denied request gets the first error, and a node has its group only in constrained modes,
+//! so both depend on what the user did before, as in kube-apiserver.
 
 use std::collections::BTreeMap;
 

@@ -4,9 +4,9 @@
 //! request ─► authenticated ─► impersonated ─► authorized ─► api
 //! ```
 //!
-//! Every request goes through one [`Authorizer`] before its body is read. Requests of
+//! Every request goes through one [`Authorizer`] before its body is read. Requests from
 //! `system:masters` are always allowed and not checked. [`access`] derives the required access from
-//! method and path, without knowing whether the resource exists, so that a user without permissions
+//! method and URI, without knowing whether the resource exists, so that a user without permissions
 //! cannot probe. [`impersonation`] decides who a request acts as.
 //!
 //! The same authorizer serves access reviews and the checks of single kinds: may this user grant
@@ -102,7 +102,7 @@ pub enum AuthorizationError {
     /// kube-apiserver has this mode; this server does not.
     #[error("authorization mode {0:?} is not implemented; use RBAC or AlwaysAllow")]
     NotImplemented(String),
-    /// No server has this mode.
+    /// Kubernetes has no such mode.
     #[error("unknown authorization mode {0:?}; use RBAC or AlwaysAllow")]
     Unknown(String),
 }
@@ -169,7 +169,7 @@ impl Api {
     }
 
     /// Returns true if requests without credentials are authorized as `system:anonymous` instead of
-    /// refused.
+    /// rejected.
     pub(crate) fn allows_anonymous(&self) -> bool {
         self.authorizer.knows_anonymous()
     }

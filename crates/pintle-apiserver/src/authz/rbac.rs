@@ -1,12 +1,12 @@
 //! Role-based access control: roles, and bindings that grant them to subjects.
 //!
 //! The authorizer keeps its own decoded copy of all roles and bindings, indexed by subject, so that
-//! a request decodes nothing. It is loaded by the first request that needs it; requests of
+//! a request decodes nothing. It is loaded by the first request that needs it; requests from
 //! administrators do not. From then on the hooks of the four kinds refresh one entry per write,
 //! before the write returns, so that permissions apply as soon as they are granted.
 //!
 //! Permissions are purely additive: a binding to a role that does not exist grants nothing, and the
-//! error for a refused request mentions it.
+//! error for a denied request mentions it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,7 +71,7 @@ struct Policy {
     /// By key: `name`, or `namespace/name`.
     roles: BTreeMap<Arc<str>, Vec<Rule>>,
     cluster_roles: BTreeMap<Arc<str>, Vec<Rule>>,
-    /// By namespace; those of the whole cluster under the empty string.
+    /// The bindings by namespace; cluster role bindings under the empty string.
     scopes: BTreeMap<String, Scope>,
 }
 
@@ -247,7 +247,7 @@ impl Authorizer for Rbac {
 }
 
 impl Policy {
-    /// Replaces an object, or removes it.
+    /// Replaces an object, or removes it if `object` is `None`.
     fn set(&mut self, kind: RbacKind, key: &str, object: Option<&Object>) {
         match kind {
             RbacKind::Role => set_rules(&mut self.roles, key, object),
@@ -283,8 +283,8 @@ impl Policy {
         })
     }
 
-    /// Returns the bindings of a user that apply in a namespace: those of the cluster, then those of
-    /// the namespace, ordered by name.
+    /// Returns the bindings of a user that apply in a namespace: first the cluster's, then the
+    /// namespace's, each sorted by name.
     fn bindings<'a>(&'a self, user: &User, namespace: &str) -> Vec<&'a Arc<Binding>> {
         let mut found = Vec::new();
         let cluster = self.scopes.get("");
@@ -367,7 +367,7 @@ impl Binding {
         }
     }
 
-    /// Returns the first subject that matches the user.
+    /// Returns the index of the first subject that matches the user.
     fn subject_of(&self, user: &User) -> usize {
         let is = |subject: &Subject| match subject.kind.as_str() {
             "User" => subject.name == user.name,

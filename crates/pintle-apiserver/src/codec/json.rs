@@ -38,7 +38,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Er
     Ok((value, duplicates.into_vec()))
 }
 
-/// Returns the strict decoding errors of a JSON text in document order: fields whose paths are in
+/// Returns the strict decoding errors of a JSON document in its order: fields whose paths are in
 /// `unknown`, and duplicate fields. Nothing below an unknown field is reported.
 pub(crate) fn strict_errors(text: &[u8], unknown: &[String]) -> Vec<String> {
     let mut errors = StrictErrors {

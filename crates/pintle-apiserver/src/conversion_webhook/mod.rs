@@ -11,7 +11,7 @@
 //! all other resources the functions here return their input unchanged.
 //!
 //! A stored object remembers the version it was written in, so an object that was stored before the
-//! storage version changed is converted from that one, and rewriting it migrates it. Converted
+//! storage version changed is converted from the old one, and rewriting it migrates it. Converted
 //! objects are cached by `resourceVersion`, so that ten watches of a version cost one call.
 
 mod cache;
@@ -37,7 +37,7 @@ const MAX_OBJECTS: usize = 500;
 /// enough for any webhook's limit, even if the converted objects are several times as large.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Converters in this process, by the name of the CRD. The one registered last is used.
+/// Converters in this process, by CRD name. The most recently registered one is used.
 #[derive(Debug, Default)]
 pub(crate) struct Converters(RwLock<Registered>);
 
@@ -136,7 +136,7 @@ fn batch(objects: &[(usize, &Arc<Object>)]) -> usize {
 }
 
 impl Resource {
-    /// Returns how stored objects are converted, if a webhook does it.
+    /// Returns the conversion of stored objects, or `None` if no webhook converts them.
     fn converted(&self) -> Option<&Arc<Converted>> {
         self.custom.as_ref()?.converted.as_ref()
     }
@@ -275,7 +275,7 @@ impl Api {
         Ok(converted)
     }
 
-    /// Converts an object on its way to the store from the form of one version to that of another.
+    /// Converts an object on its way to the store from one version's form to another's.
     pub(crate) async fn convert_between(
         &self,
         from: &Arc<Resource>,
@@ -283,8 +283,8 @@ impl Api {
         object: Tree,
     ) -> Result<Tree, ApiError> {
         let Some(converted) = from.converted() else {
-            // The versions of a built-in kind share the stored form, and those of a CRD without a
-            // webhook do not differ.
+            // The versions of a built-in kind share the stored form, and the versions of a CRD
+            // without a webhook do not differ.
             return Ok(object);
         };
         let version = to.api_version();

@@ -140,11 +140,11 @@ fn verify(uid: &str, version: &str, review: &Value) -> Result<(), String> {
 
 /// Why a converted object is not accepted.
 enum Refused {
-    /// Its version or kind.
+    /// It has the wrong version or kind.
     Type(String),
-    /// Its identity.
+    /// Its identity changed.
     Object(String),
-    /// Its metadata.
+    /// Its metadata is invalid.
     Metadata(String),
 }
 

@@ -9,8 +9,8 @@ use crate::schema::{MAX_DEPTH, depth};
 /// The maximum number of operations in a patch.
 pub(crate) const MAX_OPERATIONS: usize = 10_000;
 
-/// The maximum number of bytes that all `copy` operations of a patch may add, and that `move`
-/// operations may nest deeper. Without a limit, repeated copies grow exponentially.
+/// The maximum number of bytes that the `copy` operations of a patch may add, including values that
+/// `move` operations nest deeper. Without a limit, repeated copies grow exponentially.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// The maximum number of list items that all operations of a patch may shift. Without a limit, a
@@ -23,8 +23,8 @@ const MAX_SHIFTED: usize = 50_000_000;
 ///
 /// Returns [`PatchError::Malformed`] if the patch is not a list of operations,
 /// [`PatchError::Unprocessable`] if a `test` fails, a path is missing or an operation is unknown,
-/// [`PatchError::TooDeep`] if the result could not be decoded again, and [`PatchError::TooLarge`] if
-/// there are more than [`MAX_OPERATIONS`].
+/// [`PatchError::TooDeep`] if the result could not be decoded again, and [`PatchError::TooLarge`]
+/// if there are more than [`MAX_OPERATIONS`] or they shift more than [`MAX_SHIFTED`] list items.
 pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let malformed = || {
         PatchError::Malformed(format!(
@@ -321,7 +321,7 @@ fn insert(parent: &mut Value, key: String, value: Value) -> Result<usize, String
     Ok(0)
 }
 
-/// Removes a value from an object or list, and returns it with how many items it shifted.
+/// Removes a value from an object or list, and returns it with the number of items it shifted.
 fn take(parent: &mut Value, key: &str) -> Result<(Value, usize), String> {
     match parent {
         Value::Object(map) => map

@@ -5,7 +5,7 @@
 //! The registry looks the hooks up once, when it registers the resource, so a request compares no
 //! names.
 //!
-//! A write calls the hooks in this order; see [`write`](super::write) for the whole path:
+//! A write calls its main hooks in this order; see [`write`](super::write) for the whole path:
 //!
 //! ```text
 //! create   complete ─► check_permissions ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write

@@ -197,12 +197,12 @@ fn yaml(json: &[u8]) -> Option<String> {
     serde_saphyr::to_string(&value).ok()
 }
 
-/// Returns an object as the client accepts it.
+/// Returns an object in the format the client accepts.
 pub(crate) fn object(code: u16, view: &View, object: &Object) -> Response<Body> {
     content(code, view, &object.content, object.stored_revision())
 }
 
-/// Returns an object that was not stored, such as that of a dry run, at the given `resourceVersion`.
+/// Returns the content of an object, which need not be stored, at the given `resourceVersion`.
 pub(crate) fn content(
     code: u16,
     view: &View,

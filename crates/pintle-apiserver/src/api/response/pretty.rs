@@ -24,7 +24,7 @@ pub(crate) fn is_wanted(uri: &Uri, headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| INTERACTIVE.iter().any(|prefix| agent.starts_with(prefix)))
 }
 
-/// `Accept: application/json;pretty=1`
+/// Returns true if the first media type of `Accept` has the parameter `pretty=1`.
 fn accepts_pretty(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
@@ -38,7 +38,7 @@ pub(crate) struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// An object or array was just opened.
+    /// Whether an object or array was just opened.
     opened: bool,
 }
 

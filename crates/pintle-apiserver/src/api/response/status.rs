@@ -1,4 +1,4 @@
-//! `Status`, with its fields in the order of the Go type.
+//! `Status`, with its fields in the Go type's order.
 
 use serde::Serialize;
 

@@ -2,8 +2,9 @@
 //!
 //! Every write is mutated and validated: a create or an update on its way to the store, a delete
 //! before it marks the object, and a subresource that stores nothing, such as `binding`, before it
-//! acts. What is stored also passes the reserve phase, last. Writes of the server itself have no
-//! user and are not admitted; they are validated, because everything that is stored must be valid.
+//! acts. What is stored also passes the reserve phase, last. The server's own writes have no user
+//! and skip the chain, but their objects are validated, because everything that is stored must be
+//! valid.
 
 use serde_json::Value;
 
@@ -118,7 +119,7 @@ impl Api {
         self.admission.reserve(self, &request, &shown).await
     }
 
-    /// Runs both phases on a delete. `name` is the one in the path.
+    /// Runs both phases on a delete. `name` is the name in the path.
     pub(super) async fn admit_delete(
         &self,
         write: &Attributes<'_>,
@@ -195,7 +196,7 @@ pub(crate) struct Unstored<'a> {
 }
 
 impl Unstored<'_> {
-    /// Returns the name in the path, or that of the object.
+    /// Returns the name in the path, or else the object's name.
     fn name(&self, object: &Tree) -> String {
         let name = self.call.target.name.as_deref();
         name.unwrap_or_else(|| meta::text(object, "name"))

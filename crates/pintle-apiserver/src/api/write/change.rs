@@ -166,7 +166,7 @@ pub(super) fn version_required(resource: &Resource, name: &str) -> ApiError {
 }
 
 /// Checks the `resourceVersion` of a new state against the stored object. Upstream does so after
-/// admission, which may refuse the write first.
+/// admission, which may deny the write first.
 fn check_version(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
     let version = meta::text(object, "resourceVersion");
     if !version.is_empty() {

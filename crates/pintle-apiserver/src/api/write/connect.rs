@@ -1,7 +1,7 @@
 //! Connects: `exec`, `attach`, `portforward` and `proxy`.
 //!
 //! No kubelet runs here, so there is nothing to connect to. A connect still passes through
-//! admission, so that a test of a policy for `pods/exec` sees the refusal.
+//! admission, so that a test of a policy for `pods/exec` sees the denial.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::{
 const CREATES: [&str; 3] = ["attach", "exec", "portforward"];
 
 impl Api {
-    /// Handles a connect: returns the refusal of admission or authorization, 404 if the object does
+    /// Handles a connect: returns the denial of admission or authorization, 404 if the object does
     /// not exist, or 501.
     pub(crate) async fn connect(&self, call: &Call, sub: &str) -> Answer {
         let resource = &call.target.resource;

@@ -54,7 +54,7 @@ impl Api {
             managers: Managers::Record,
             projection: None,
         };
-        // Only admission awaits anything, and writes without a user skip it.
+        // For built-in kinds only admission waits for anything, and writes without a user skip it.
         let created = self.create_object(&write, object).now_or_never();
         created.unwrap_or_else(|| Err(ApiError::internal("create has to wait for admission")))
     }

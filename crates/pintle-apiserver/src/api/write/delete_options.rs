@@ -30,9 +30,9 @@ pub(crate) struct DeleteOptions {
     /// Precondition: the `resourceVersion` of the object.
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
-    /// The server deletes on its own behalf, so [`Points`](crate::Points) do not see it.
+    /// Whether [`Points`](crate::Points) do not see the delete, because no request caused it.
     pub(super) unobserved: bool,
-    /// The request was admitted under another kind, such as an eviction.
+    /// Whether the request was already admitted under another kind, such as an eviction.
     pub(crate) admitted: bool,
     /// The options as they were sent.
     pub(super) sent: Arc<Value>,
@@ -49,7 +49,7 @@ impl DeleteOptions {
         }
     }
 
-    /// Returns the options of a delete at the end of a grace period, on behalf of no client.
+    /// Returns the options of the server's delete at the end of a grace period.
     pub(crate) fn immediate(uid: &str) -> Self {
         Self {
             grace: Some(0),
@@ -126,7 +126,7 @@ impl DeleteOptions {
     }
 }
 
-/// Decodes the options of a delete: those in the body, or in the query if there is no body.
+/// Decodes the options of a delete from the body, or from the query if there is no body.
 pub(super) fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     if !call.body.is_empty() {
         let body = call.options_body()?;

@@ -119,7 +119,7 @@ impl Api {
         Ok(())
     }
 
-    /// Applies a configuration to the live object, or to none.
+    /// Applies a configuration to the live object, if there is one.
     pub(super) fn apply_config(
         &self,
         call: &Call,

@@ -8,7 +8,7 @@
 //!
 //! | step | where | does |
 //! |---|---|---|
-//! | next state | [`create`], [`update`], [`patch`], [`apply`], [`scale`], [`delete`] | decodes the request and computes the state it asks for |
+//! | next state | [`create`], [`update`], [`patch`], [`apply`], [`scale`], [`delete`] | decodes the request and computes the requested state |
 //! | managers | [`managers`] | records which fields the writer manages |
 //! | mutate | [`admission`] | the admit phase of the [admission chain](crate::admission) |
 //! | prepare | [`prepare`] | sets what only the server sets, restores what this write may not change, applies defaults |
@@ -18,7 +18,7 @@
 //! | after | [`Kind`](super::kinds::Kind) | hooks for kinds that the server itself implements |
 //!
 //! [`change`] runs these steps for everything but creates and deletes, and repeats them after a
-//! conflict. [`Attributes`] describes the write on its way. What differs between kinds is in
+//! conflict. [`Attributes`] describes a write in progress. What differs between kinds is in
 //! [`kinds`](super::kinds): the steps call its hooks and never check which kind they work on.
 //!
 //! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
@@ -276,8 +276,8 @@ pub(crate) fn set_namespace(
     Ok(())
 }
 
-/// Removes the metadata that only the server sets, as upstream does before admission sees an object
-/// that is created.
+/// Removes the metadata that only the server sets, as upstream does before admission sees a new
+/// object.
 pub(crate) fn wipe_system_metadata(object: &mut Tree) {
     let metadata = meta::metadata(object);
     for field in [

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) enum Patch {
     Json(Value),
     Merge(Value),
-    /// With the type that says how lists are merged.
+    /// A strategic merge patch, and the type that says how lists are merged.
     Strategic(Value, TypeRef),
 }
 
@@ -61,7 +61,7 @@ impl Api {
     }
 }
 
-/// Checks that the name and namespace are those of the path.
+/// Checks that the name and namespace match the path.
 pub(super) fn check_name(call: &Call, patched: &Tree) -> Result<(), ApiError> {
     let name = call.target.name.as_deref().unwrap_or_default();
     let found = meta::text(patched, "name");
@@ -123,7 +123,8 @@ fn body(
 }
 
 impl Patch {
-    /// Returns the part of a patch to show in the error if it made the object undecodable.
+    /// Returns what the error shows if the patch made the object undecodable: the patch or its
+    /// result.
     fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Strategic(patch, _) => patch::go_text(patch),

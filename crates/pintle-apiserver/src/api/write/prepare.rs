@@ -145,8 +145,8 @@ fn restore_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree)
         Some(Value::Null) | None => object.remove("status"),
         Some(status) => object.insert("status".into(), status),
     };
-    // A status update of a built-in kind also changes metadata. That of a custom resource changes
-    // only the managed fields.
+    // A status update of a built-in kind also changes metadata. A status update of a custom
+    // resource changes only the managed fields.
     match metadata {
         Some(metadata) if resource.custom.is_none() => {
             object.insert("metadata".into(), metadata);
@@ -180,7 +180,7 @@ fn restore_all_but_finalizers(object: &mut Tree, stored: &Tree) {
     }
 }
 
-/// Restores everything but one field of the spec and metadata.
+/// Restores everything but metadata and one field of the spec.
 fn restore_all_but(object: &mut Tree, stored: &Tree, field: &str) {
     let value = object.get("spec").and_then(|spec| spec.get(field)).cloned();
     let metadata = object.remove("metadata");
@@ -191,7 +191,7 @@ fn restore_all_but(object: &mut Tree, stored: &Tree, field: &str) {
     }
 }
 
-/// Restores everything but the resources of containers and metadata.
+/// Restores everything but metadata and the resources of containers.
 fn restore_all_but_resources(object: &mut Tree, stored: &Tree) {
     let wanted = object.get("spec").cloned().unwrap_or_default();
     let metadata = object.remove("metadata");
@@ -237,7 +237,7 @@ fn restore_system_metadata(object: &mut Tree, stored: &Tree) {
     if deleting || metadata.get("deletionTimestamp").is_none_or(Value::is_null) {
         restore(metadata, old, "deletionTimestamp");
     }
-    // Validation rejects any other value.
+    // If the client sends a different value, validation rejects it.
     if metadata
         .get("deletionGracePeriodSeconds")
         .is_none_or(Value::is_null)

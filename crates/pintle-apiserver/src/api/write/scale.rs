@@ -207,7 +207,7 @@ fn scale(resource: &Resource, object: &Tree) -> Value {
         "spec": spec, "status": status})
 }
 
-/// Formats a selector as text.
+/// Formats a selector as a string.
 pub(crate) fn selector_text(selector: &Value) -> Option<String> {
     if let Some(text) = selector.as_str() {
         return Some(text.to_owned());

@@ -167,7 +167,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Formats strings as Go's `%q` formats a slice.
+/// Formats strings like Go's `%q` of a slice.
 pub(crate) fn quoted(list: &[String]) -> Cow<'static, str> {
     let items: Vec<String> = list.iter().map(|item| format!("{item:?}")).collect();
     format!("[{}]", items.join(" ")).into()

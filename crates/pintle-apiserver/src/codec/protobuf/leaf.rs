@@ -179,7 +179,7 @@ fn moment(bytes: &[u8], show: fn(Timestamp) -> String) -> Result<Value, Protobuf
     Ok(show(moment.map_err(|_| malformed("a time out of range"))?).into())
 }
 
-/// Formats a duration as Go does: `1h2m3.5s`.
+/// Formats a duration like Go: `1h2m3.5s`.
 fn span(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let left = nanos.unsigned_abs();

@@ -12,7 +12,7 @@ const MAX_UPDATERS: usize = 10;
 /// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// The identity of a manager. The order is that of entries in conflict messages.
+/// The identity of a manager, ordered like the entries in conflict messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) manager: String,

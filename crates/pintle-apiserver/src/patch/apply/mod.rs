@@ -514,8 +514,8 @@ pub(crate) fn keep_unchanged_times(old: &Value, new: &mut Value) {
 }
 
 /// Returns the fields that a write through `subresource` (empty for the main resource) cannot
-/// change: the main resource ignores `status` if that is a subresource, and `status` ignores
-/// everything else.
+/// change: the main resource ignores `status` if that is a subresource, and `status` ignores the
+/// spec and, for custom resources, metadata.
 pub(crate) fn reset_fields(subresource: &str, has_status: bool, custom: bool) -> FieldSet {
     match subresource {
         "" if has_status => FieldSet::of(&[&["status"]]),

@@ -12,8 +12,8 @@ use super::{
     walk,
 };
 
-/// Removes the fields that this manager applied last time and no manager owns now from the merged
-/// object.
+/// Removes from the merged object the fields that this manager applied last time and no manager
+/// owns now.
 pub(super) fn pruned(
     merged: &Value,
     managed: &Managed,

@@ -32,9 +32,9 @@ pub(crate) struct OtherVersion<'a> {
     pub api_version: &'a str,
     /// The schema of that version.
     pub shape: Shape<'a>,
-    /// Converts from the version of the request to this one, unless a webhook does.
+    /// Converts from the request's version to this one, unless a webhook does.
     pub to_other: fn(Map<String, Value>) -> Map<String, Value>,
-    /// Converts from this version to that of the request, unless a webhook does.
+    /// Converts from this version to the request's, unless a webhook does.
     pub from_other: fn(Map<String, Value>) -> Map<String, Value>,
 }
 
@@ -92,14 +92,14 @@ impl Conversions {
 }
 
 impl<'a> Write<'a> {
-    /// Returns a version, unless it is that of the request or unknown.
+    /// Returns a version, or `None` if it is the request's or unknown.
     fn other(&self, api_version: &str) -> Option<&'a OtherVersion<'a>> {
         let mut others = self.others.iter();
         others.find(|other| other.api_version == api_version)
     }
 
     /// Returns the version in which an entry's fields are compared: the one it was written in or,
-    /// if that is unknown, that of the request.
+    /// if that is unknown, the request's.
     pub(super) fn version_of<'e>(&self, entry: &'e Entry) -> &'e str
     where
         'a: 'e,
@@ -110,7 +110,7 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Returns the schema of a version; `shape` is that of the request.
+    /// Returns the schema of a version; `shape` is the request's.
     pub(super) fn shape_of(&self, api_version: &str, shape: Shape<'a>) -> Shape<'a> {
         self.other(api_version).map_or(shape, |other| other.shape)
     }

@@ -63,7 +63,7 @@ fn fields(value: &Value, place: Place<'_>) -> Node {
                 node.below.put(field_step(name), below);
             }
         }
-        // Absent values have no fields; values of the wrong type count as one.
+        // Null has no fields; values of the wrong type count as one.
         (_, Value::Null) => {}
         _ => node.member = true,
     }

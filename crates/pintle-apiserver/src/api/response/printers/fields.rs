@@ -42,7 +42,7 @@ impl Fields<'_> {
         annotations[key].as_str().unwrap_or_default()
     }
 
-    /// Returns a text or number, or the placeholder for an absent value.
+    /// Returns a string or number, or the placeholder for an absent value.
     pub(super) fn or(&self, path: &str, placeholder: &str) -> Value {
         match self.at(path) {
             Value::Null => placeholder.into(),
@@ -72,7 +72,7 @@ impl Fields<'_> {
         self.at(path).as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns a list of texts, joined.
+    /// Returns a list of strings, joined.
     pub(super) fn joined(&self, path: &str, separator: &str) -> String {
         let texts: Vec<&str> = self.list(path).iter().filter_map(Value::as_str).collect();
         texts.join(separator)

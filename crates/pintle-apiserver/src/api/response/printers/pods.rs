@@ -71,7 +71,7 @@ fn progress(fields: &Fields<'_>) -> Progress {
     progress
 }
 
-/// Examines the init containers. Returns the restarts of sidecars once initialization is complete.
+/// Examines the init containers. Returns the restarts of sidecars if initialization is complete.
 fn init_containers(
     fields: &Fields<'_>,
     progress: &mut Progress,

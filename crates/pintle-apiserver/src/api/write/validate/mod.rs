@@ -96,7 +96,7 @@ async fn own_rules(
     })
 }
 
-/// Returns true if an object has many values, or much text.
+/// Returns true if an object has many values or long strings.
 fn is_large(object: &Value) -> bool {
     const LARGE: usize = 16 * 1024;
     let mut open = vec![object];
@@ -222,7 +222,7 @@ fn nested<T>(
     })
 }
 
-/// Names a JSON value's type as Go does.
+/// Names a JSON value's type like Go.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

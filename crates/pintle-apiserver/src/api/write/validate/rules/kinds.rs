@@ -10,7 +10,7 @@ use crate::{
     schema::field::{FieldError, Path},
 };
 
-/// The maximum size of the data in a ConfigMap or Secret.
+/// The maximum size of the data in a ConfigMap or Secret, in bytes.
 const MAX_DATA: usize = 1024 * 1024;
 
 pub(super) fn replication_controller(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
@@ -316,7 +316,7 @@ pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
         annotation.map(str::to_owned)
     };
     // A claim without a class may get one, for example when a default class appears, but only the
-    // one in its annotation if it has that. The annotation may be removed once the field has the
+    // class in its annotation if it has one. The annotation may be removed once the field has the
     // same value.
     let gets_class = class(old).is_none()
         && class(new).is_some()

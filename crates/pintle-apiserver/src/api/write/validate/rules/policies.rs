@@ -18,8 +18,8 @@ const MAX_ANNOTATIONS: usize = 20;
 /// The longest expression of an audit annotation, in bytes.
 const MAX_ANNOTATION: usize = 5 * 1024;
 
-/// Validates a policy. An update that leaves the match conditions unchanged does not revalidate
-/// them.
+/// Validates a policy. An update that changes neither the match conditions nor the parameter kind
+/// does not revalidate the conditions.
 pub(super) fn policy(object: &Value, old: Option<&Value>, mutating: bool, errors: &mut Errors) {
     let spec = &object["spec"];
     one_of(spec, "failurePolicy", &["Fail", "Ignore"], &SPEC, errors);
@@ -148,7 +148,7 @@ fn match_resources(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Refuses operations that have no object to change.
+/// Rejects operations that have no object to change.
 fn operations(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
     let known = ["*", "CONNECT", "CREATE", "UPDATE"];
     for (_, rule) in items(&resources["resourceRules"]) {

@@ -57,7 +57,7 @@ fn selected(spec: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Validates the template of a workload whose Pods must restart always.
+/// Validates the template of a workload whose Pods must always restart.
 fn template(spec: &Value, of: &str, at: &Path<'_>, errors: &mut Errors) {
     let here = at.child("template");
     pods::template(&spec["template"], &here, errors);
@@ -411,10 +411,10 @@ fn schedule_field_error(field: &str, low: u32, high: u32) -> Option<String> {
 
 /// The replica counts in the status of a Deployment, besides `replicas`.
 pub(super) const DEPLOYMENT: &[&str] = &["updatedReplicas", "readyReplicas", "availableReplicas"];
-/// Those of a `ReplicaSet` or `ReplicationController`.
+/// The replica counts of a `ReplicaSet` or `ReplicationController`.
 pub(super) const REPLICA_SET: &[&str] =
     &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-/// Those of a StatefulSet.
+/// The replica counts of a StatefulSet.
 pub(super) const STATEFUL_SET: &[&str] = &[
     "readyReplicas",
     "currentReplicas",
