@@ -1,7 +1,7 @@
 //! CRDs with schemas and CEL rules, and objects validated against them.
 //!
-//! The input is JSON: `{"schema": …, "object": …}`. If the CRD is accepted, the object is sent to it, and
-//! then the CRD is deleted.
+//! The input is JSON: `{"schema": …, "object": …}`. If the CRD is accepted, the object is sent to
+//! it, and then the CRD is deleted.
 
 #![no_main]
 

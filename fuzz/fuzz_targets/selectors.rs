@@ -1,4 +1,5 @@
-//! Label and field selectors, in the library and in a request. The first byte selects the parameter.
+//! Label and field selectors, in the library and in a request. The first byte selects the
+//! parameter.
 
 #![no_main]
 

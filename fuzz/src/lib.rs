@@ -169,8 +169,8 @@ pub fn deployment() -> serde_json::Value {
     })
 }
 
-/// Returns true if no object has a repeated key. Decoders disagree about the meaning of repeated keys,
-/// and no API server sends them.
+/// Returns true if no object has a repeated key. Decoders disagree about the meaning of repeated
+/// keys, and no API server sends them.
 pub fn keys_are_distinct(json: &[u8]) -> bool {
     serde_json::from_slice::<Distinct>(json).is_ok()
 }

@@ -55,8 +55,9 @@ pub(crate) fn combinations() -> Result<()> {
     ];
     let mut command = cargo();
     command.args(["hack", "clippy", "--feature-powerset", "--depth", "2"]);
-    // The defaults are linted with the workspace, the version of k8s-openapi is set in the environment,
-    // `browser` and `real-cluster` only add tests, and `rustls-tls` only selects a feature of kube.
+    // The defaults are linted with the workspace, the version of k8s-openapi is set in the
+    // environment, `browser` and `real-cluster` only add tests, and `rustls-tls` only selects a
+    // feature of kube.
     command.args(["--skip", "default,browser,real-cluster,rustls-tls,v1_36"]);
     // One of the two features implies the other.
     command.args(["--mutually-exclusive-features", "inspect,probes"]);

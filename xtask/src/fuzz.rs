@@ -77,8 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs one target. New corpus entries stay in the target directory; the path of a crashing input is
-/// printed.
+/// Runs one target. New corpus entries stay in the target directory; the path of a crashing input
+/// is printed.
 fn fuzz(name: &str, program: &Path, folder: &Path, found: &Path, seconds: u32) -> Result<()> {
     let (learned, broken) = (found.join("corpus"), found.join("artifacts"));
     for folder in [&learned, &broken] {

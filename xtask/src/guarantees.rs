@@ -1,8 +1,8 @@
 //! `cargo xtask guarantees`: checks that every promise has a test and every cited promise exists.
 //!
-//! A promise is a line `- **queue/no-lost-add** …` of docs/guarantees.md. A test cites it in a comment
-//! line of its own, `/// Proves queue/no-lost-add, queue/dedup.`, with only attributes and other
-//! comments between that line and the test.
+//! A promise is a line `- **queue/no-lost-add** …` of docs/guarantees.md. A test cites it in a
+//! comment line of its own, `/// Proves queue/no-lost-add, queue/dedup.`, with only attributes and
+//! other comments between that line and the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<()> {
 
 #[derive(Default)]
 struct Check {
-    /// Title and ids, in the order of the document.
+    /// Title and ids, in document order.
     sections: Vec<(String, Vec<String>)>,
     /// The places that cite each id.
     citations: BTreeMap<String, Vec<String>>,
@@ -68,7 +68,7 @@ fn regex(pattern: &str) -> Regex {
         clippy::expect_used,
         reason = "the patterns are constants of this file"
     )]
-    Regex::new(pattern).expect("a valid pattern")
+    Regex::new(pattern).expect("the pattern must be valid")
 }
 
 impl Check {

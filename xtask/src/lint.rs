@@ -45,8 +45,8 @@ pub(crate) fn run() -> Result<()> {
     bail!("{} violations of the project rules", problems.len())
 }
 
-/// Returns the files that ARCHITECTURE.md names in a table and that do not exist. A row "in `folder`:"
-/// sets the folder of the rows below it.
+/// Returns the files that ARCHITECTURE.md names in a table and that do not exist. A row "in
+/// `folder`:" sets the folder of the rows below it.
 fn missing_files(tour: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut folder = None;
     let mut problems = Vec::new();
@@ -120,8 +120,8 @@ fn misplaced_modules(files: &[&Path]) -> Vec<String> {
     problems
 }
 
-/// Returns the Rust programs in a document that rustfmt would change. Examples with hidden lines are
-/// excerpts, which it cannot read.
+/// Returns the Rust programs in a document that rustfmt would change. Examples with hidden lines
+/// are excerpts, which it cannot read.
 fn unformatted(name: &Path, text: &str) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (line, code) in programs(text) {
@@ -143,7 +143,8 @@ fn unformatted(name: &Path, text: &str) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Returns the Rust code blocks of a document that have a `main` and no hidden lines, with their lines.
+/// Returns the Rust code blocks of a document that have a `main` and no hidden lines, with their
+/// lines.
 fn programs(text: &str) -> Vec<(usize, String)> {
     let mut programs = Vec::new();
     let mut block: Option<(usize, String)> = None;
@@ -196,10 +197,11 @@ fn regex(pattern: &str) -> Regex {
         clippy::expect_used,
         reason = "the patterns are constants of this file"
     )]
-    Regex::new(pattern).expect("a valid pattern")
+    Regex::new(pattern).expect("the pattern must be valid")
 }
 
-/// An unbiased `select!` polls its branches in random order, so a run would not replay from its seed.
+/// Finds unbiased `select!`s, which poll their branches in random order, so that a run would not
+/// replay from its seed.
 fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
     let code = mask(text, Keep::Code);
     SELECT
@@ -215,7 +217,7 @@ fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Ignored tests are not allowed.
+/// Finds ignored tests, which are not allowed.
 fn skipped_tests(text: &str) -> Vec<(usize, String)> {
     let code = mask(text, Keep::Code);
     SKIPPED
@@ -224,7 +226,7 @@ fn skipped_tests(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Ignored examples are not allowed, neither in rustdoc nor in the documents it includes.
+/// Finds ignored examples, which are not allowed in rustdoc or in the documents it includes.
 fn skipped_examples(text: &str) -> Vec<(usize, String)> {
     let examples = SKIPPED_DOC.find_iter(text).map(|found| {
         (
@@ -255,7 +257,7 @@ fn is_published(file: &Path, text: &str) -> bool {
     is_package(file, text) && !text.contains("\npublish = false")
 }
 
-/// A published crate without `#![deny(missing_docs)]`.
+/// Returns a problem if a published crate lacks `#![deny(missing_docs)]`.
 fn undocumented(root: &Path, library: &Path) -> Option<String> {
     let text = std::fs::read_to_string(library).ok()?;
     let name = workspace::relative(root, library).display();

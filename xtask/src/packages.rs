@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use crate::workspace::{self, cargo, run};
 
-/// Packs every published crate, then checks each one and builds its docs from the package alone, with
-/// the features and arguments of its `[package.metadata.docs.rs]` and without this workspace's cargo
-/// configuration.
+/// Packs every published crate, then checks each one and builds its docs from the package alone,
+/// with the features and arguments of its `[package.metadata.docs.rs]` and without this workspace's
+/// cargo configuration.
 ///
-/// `cargo publish --dry-run` would compile every dependency again to build the packages. Type-checking
-/// finds the same mistakes (a missing file, feature or version) and needs only metadata, which
-/// `cargo doc` needs anyway.
+/// `cargo publish --dry-run` would compile every dependency again to build the packages.
+/// Type-checking finds the same mistakes (a missing file, feature or version) and needs only
+/// metadata, which `cargo doc` needs anyway.
 pub(crate) fn verify() -> Result<()> {
     let packages = published()?;
     let packed = workspace::target().join("packages");
@@ -67,7 +67,8 @@ pub(crate) fn verify() -> Result<()> {
 }
 
 /// Writes a rustdoc that accepts the unstable features behind `cfg(docsrs)`, as the nightly one of
-/// docs.rs does. Only rustdoc may be unstable: for rustc, this would compile every dependency again.
+/// docs.rs does. Only rustdoc may be unstable: for rustc, this would compile every dependency
+/// again.
 fn nightly_rustdoc(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("rustdoc");
     let script = "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n";
@@ -110,7 +111,7 @@ impl Package {
         &self.name
     }
 
-    /// Whether it is uploaded to the registry. `publish = false` shows as an empty list of
+    /// Returns whether it is uploaded to the registry. `publish = false` shows as an empty list of
     /// registries.
     pub(crate) fn is_published(&self) -> bool {
         self.publish.as_ref().is_none_or(|to| !to.is_empty())

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (tag, message) = (format!("v{version}"), format!("release: {version}"));
     workspace::run(git().args(["commit", "--all", "--message", &message]))?;
     workspace::run(git().args(["tag", "--annotate", &tag, "--message", &message]))?;
-    // Uploads the crates in the order of their dependencies.
+    // Uploads the crates in dependency order.
     workspace::run(cargo().args(["publish", "--workspace"]))?;
     println!("published {version}; now push it: git push origin main {tag}");
     Ok(())

@@ -17,12 +17,12 @@ pub(crate) struct Totals {
 static RESULT: LazyLock<Regex> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     Regex::new(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
-        .expect("a valid pattern")
+        .expect("the pattern must be valid")
 });
 
 static IGNORED: LazyLock<Regex> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
-    Regex::new(r"^test (.+) \.\.\. ignored").expect("a valid pattern")
+    Regex::new(r"^test (.+) \.\.\. ignored").expect("the pattern must be valid")
 });
 
 impl Totals {

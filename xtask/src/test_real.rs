@@ -165,8 +165,7 @@ struct Tests<'a> {
 
 impl Tests<'_> {
     fn cargo_test(&mut self, args: &[String]) -> Result<()> {
-        // `--workspace` enables the same features as a plain
-        // `cargo test`.
+        // `--workspace` enables the same features as plain `cargo test`.
         let mut command = workspace::cargo();
         command.args(["test", "--workspace", "--features", FEATURE]);
         for target in &self.targets {

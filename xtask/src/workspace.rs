@@ -22,8 +22,8 @@ pub(crate) fn cargo() -> Command {
 
 /// Removes the variables that `cargo run` sets for the package it runs.
 ///
-/// Build scripts that read them, such as ring's, would rerun and recompile everything above them each
-/// time a cargo started here follows one started from a shell.
+/// Build scripts that read them, such as ring's, would rerun and recompile everything above them
+/// each time a cargo started here follows one started from a shell.
 pub(crate) fn as_from_a_shell(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -63,14 +63,14 @@ pub(crate) fn relative<'a>(root: &Path, path: &'a Path) -> &'a Path {
     path.strip_prefix(root).unwrap_or(path)
 }
 
-/// Returns every file below `root` with one of `extensions`, sorted. Skips build output and hidden
-/// folders.
+/// Returns every file below `root` with one of `extensions`, sorted. Skips build output,
+/// `node_modules` and hidden directories.
 pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder)
-            .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+            .with_context(|| format!("cannot read the directory {}", folder.display()))?;
         for entry in entries {
             let entry = entry?;
             let path = entry.path();

@@ -68,7 +68,7 @@ impl Embedded {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Stops controllers and API server, and deletes the kubeconfig.
+    /// Stops the controllers and the API server, and deletes the kubeconfig.
     pub async fn stop(self) {
         self.cluster.stop().await;
         self.bound.shutdown().await;

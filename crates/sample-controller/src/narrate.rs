@@ -92,7 +92,7 @@ fn listen_to_events(
     })
 }
 
-/// Formats a subject and a text, wrapping the text at `WIDTH` and aligning it at `TEXT`.
+/// Formats a subject and its text, which is wrapped at `WIDTH` and aligned at `TEXT`.
 fn line(subject: &str, text: &str) -> String {
     let mut lines = subject.to_owned();
     let mut column = subject.chars().count();

@@ -24,7 +24,8 @@ impl Screen {
         stdout().is_terminal() && !dumb
     }
 
-    /// Replaces the last frame. Lines are cut at the width of the terminal, and the frame at its height.
+    /// Replaces the last frame. Lines are cut at the width of the terminal, and the frame at its
+    /// height.
     pub(crate) fn draw(&mut self, frame: &[String]) {
         let size = terminal_size();
         let (width, height) =
@@ -76,8 +77,8 @@ fn cut(line: &str, width: usize) -> String {
     cut
 }
 
-/// Replaces control characters, so that text from elsewhere cannot move the cursor, change colors or
-/// set the clipboard. Line breaks and tabs become spaces.
+/// Replaces control characters, so that text from elsewhere cannot move the cursor, change colors
+/// or set the clipboard. Line breaks and tabs become spaces.
 pub(crate) fn printable(text: &str) -> String {
     let clean = |c: char| match c {
         '\n' | '\r' | '\t' => ' ',

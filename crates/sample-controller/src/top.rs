@@ -51,7 +51,8 @@ pub(crate) async fn run(url: Option<String>) -> anyhow::Result<()> {
 }
 
 /// Remembers the URL of this program's inspector for `top`, in a file that only this user can read.
-/// The file is deleted when the result is dropped, unless another program has written its URL since.
+/// The file is deleted when the result is dropped, unless another program has written its URL
+/// since.
 pub(crate) struct LastUrl {
     path: Option<PathBuf>,
     url: String,

@@ -1,5 +1,5 @@
-//! The controller creates a child while a feature is enabled, and does not delete it when the feature
-//! is disabled (knative/operator#1176).
+//! The controller creates a child while a feature is enabled, and does not delete it when the
+//! feature is disabled (knative/operator#1176).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The controller retries a failed request immediately, without back-off. While the API server is down,
-//! it sends thousands of requests.
+//! The controller retries a failed request immediately, without back-off. While the API server is
+//! down, it sends thousands of requests.
 
 use std::sync::Arc;
 

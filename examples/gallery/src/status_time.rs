@@ -1,5 +1,5 @@
-//! Every reconcile writes the time into the status, so a restart changes objects that are up to date
-//! (Hostzero keycloak-operator#122).
+//! Every reconcile writes the time into the status, so a restart changes objects that are up to
+//! date (Hostzero keycloak-operator#122).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Before the controller removes its finalizer, it writes to a child once more. In a namespace that is
-//! being deleted, the child is gone and cannot be created, so the namespace is stuck.
+//! Before the controller removes its finalizer, it writes to a child once more. In a namespace that
+//! is being deleted, the child is gone and cannot be created, so the namespace is stuck.
 
 use std::sync::Arc;
 

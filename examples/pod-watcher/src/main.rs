@@ -20,8 +20,8 @@ use pintle_apiserver::ApiServer;
 
 /// Prints every Pod that is added, updated or deleted.
 ///
-/// Without a cluster configured by --kubeconfig, KUBECONFIG or in-cluster environment, it watches an
-/// embedded API server with two example Pods.
+/// Without a cluster configured by --kubeconfig, KUBECONFIG or in-cluster environment, it watches
+/// an embedded API server with two example Pods.
 #[derive(Debug, Parser)]
 struct Cli {
     /// Path to a kubeconfig

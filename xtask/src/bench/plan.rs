@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::program::Cores;
 use super::samples::Figure;
 
-/// The compared libraries, in the order of the tables.
+/// The compared libraries, in the tables' order.
 pub(super) const PEERS: [&str; 4] = ["pintle", "client-go", "controller-runtime", "kube-rs"];
 
 /// A benchmark that `cargo xtask bench` can run.
@@ -246,7 +246,8 @@ pub(super) fn size(full: usize, quick: bool) -> usize {
     if quick { full / 10 } else { full }
 }
 
-/// Returns the cases of a benchmark that runs one program at a time. The live ones are in [`super::live`].
+/// Returns the cases of a benchmark that runs one program at a time. The live ones are in
+/// [`super::live`].
 pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
     let pods = size(10_000, quick);
     let settle = if quick { 0.5 } else { 2.0 };

@@ -1,7 +1,7 @@
 //! Runs the measured programs and the servers they talk to.
 //!
-//! Each runs in its own process group on the given cores. Dropping its handle kills the whole group,
-//! so that nothing is left behind.
+//! Each runs in its own process group on the given cores. Dropping its handle kills the whole
+//! group, so that nothing is left behind.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -42,7 +42,8 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// Returns a command pinned to the given cores, or unpinned with a single core or without `taskset`.
+/// Returns a command pinned to the given cores, or unpinned with a single core or without
+/// `taskset`.
 pub(super) fn command(program: &Path, cores: Cores) -> Command {
     let core = match cores {
         Cores::Server => "0",

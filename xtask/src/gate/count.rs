@@ -1,8 +1,8 @@
 //! Counts the instructions of each path with callgrind.
 //!
-//! Callgrind collects only while `pintle_gate::measured` is on the stack, which excludes start-up and
-//! input generation. Every path runs twice and both counts have to agree: a nondeterministic path
-//! cannot be judged.
+//! Callgrind collects only while `pintle_gate::measured` is on the stack, which excludes start-up
+//! and input generation. Every path runs twice and both counts have to agree: a nondeterministic
+//! path cannot be judged.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

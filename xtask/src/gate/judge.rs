@@ -40,7 +40,7 @@ impl Row {
             None => Verdict::Gone,
             Some(change) if change > LIMIT => Verdict::Regression,
             Some(change) if change < -LIMIT => Verdict::Improvement,
-            // This also covers a baseline of zero.
+            // The count and its baseline are both zero.
             Some(change) if change.is_nan() => Verdict::New,
             Some(_) => Verdict::Same,
         }

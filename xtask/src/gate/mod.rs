@@ -1,9 +1,9 @@
 //! `cargo xtask gate`: fails if a hot path takes more instructions than its baseline allows.
 //!
-//! Timings depend on the machine and its load; instruction counts do not. `pintle-gate` runs one path
-//! per process, [`count`] counts its instructions with callgrind, and [`judge`] compares them with the
-//! [`baseline`] in `benches/gate.json`. An intended regression is accepted with a reason, stored next
-//! to the new count, so that code, count and reason land in one commit.
+//! Timings depend on the machine and its load; instruction counts do not. `pintle-gate` runs one
+//! path per process, [`count`] counts its instructions with callgrind, and [`judge`] compares them
+//! with the [`baseline`] in `benches/gate.json`. An intended regression is accepted with a reason,
+//! stored next to the new count, so that code, count and reason land in one commit.
 
 mod baseline;
 mod count;

@@ -1,9 +1,9 @@
 //! `cargo xtask generate`: generates the API server's tables of built-in kinds.
 //!
-//! There are two sources, both of one pinned Kubernetes version: a running kube-apiserver (discovery
-//! and `/openapi/v3` for the served kinds, list and map types, merge keys and enums; and the objects
-//! it creates at startup), and the Go types of its published modules (names, pointers, `omitempty`,
-//! protobuf numbers). The tables contain names, numbers and types, but no prose.
+//! There are two sources, both of one pinned Kubernetes version: a running kube-apiserver
+//! (discovery and `/openapi/v3` for the served kinds, list and map types, merge keys and enums; and
+//! the objects it creates at startup), and the Go types of its published modules (names, pointers,
+//! `omitempty`, protobuf numbers). The tables contain names, numbers and types, but no prose.
 //!
 //! With `--check` nothing is written: the task fails if the tables differ from the committed ones.
 

@@ -78,7 +78,8 @@ impl Types {
         Ok(types)
     }
 
-    /// Returns the schema that specifies the fields of `name`: its own, or that of a type that inlines it.
+    /// Returns the schema that specifies the fields of `name`: its own, or the schema of a type
+    /// that inlines it.
     fn specified_in(&self, name: &Name, schemas: &Schemas) -> Option<String> {
         let mut name = name;
         loop {

@@ -1,8 +1,8 @@
 //! Builds the control plane's programs from the Go module proxy, into the user's cache.
 //!
-//! `xtask/real-cluster/go.mod` pins every version. Each build has its own folder, renamed into place
-//! when finished, so an existing folder is always complete. Its name contains the versions and a
-//! fingerprint of everything that affects the build.
+//! `xtask/real-cluster/go.mod` pins every version. Each build has its own folder, renamed into
+//! place when finished, so an existing folder is always complete. Its name contains the versions
+//! and a fingerprint of everything that affects the build.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) const ENVIRONMENT: [(&str, &str); 4] = [
     ("GOWORK", "off"),
 ];
 
-/// Returns the folder with all four programs, building them if necessary.
+/// Returns the directory with all four programs, building them if necessary.
 pub(crate) fn ensure(cache: &Path, interrupt: &Interrupt) -> Result<PathBuf> {
     let versions = Versions::pinned()?;
     let home = cache.join(versions.folder_name());
@@ -97,11 +97,11 @@ fn build(home: &Path, bin: &Path, versions: &Versions, interrupt: &Interrupt) ->
     std::fs::rename(&unfinished, bin).context("cannot move the binaries into place")
 }
 
-/// Only the real control plane needs Go, so the error explains that.
+/// Most tasks do not need Go, so the error explains what does.
 pub(super) fn check_go(needed: &str) -> Result<()> {
     let advice = format!(
         "the real control plane is built from source with Go {needed} or newer: \
-         install it from https://go.dev/dl and put it in PATH (nothing else in this workspace needs it)"
+         install it from https://go.dev/dl and put it in PATH (cargo build and cargo test do not need it)"
     );
     let Ok(out) = Command::new("go")
         .args(["env", "GOVERSION"])
@@ -123,7 +123,7 @@ pub(super) fn check_go(needed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Parses `1.26.8` into numbers; a non-numeric part, such as a release candidate's suffix, is 0.
+/// Parses `1.26.8` into numbers, up to the first part that is not a number, such as `27rc1`.
 fn release(version: &str) -> Vec<u32> {
     version
         .split('.')

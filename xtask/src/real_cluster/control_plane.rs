@@ -16,8 +16,8 @@ use super::{
 };
 use crate::interrupt::Interrupt;
 
-/// Time limit of each step: the API server until it is ready, the controller manager until its first
-/// object exists. Normally seconds; a busy machine takes longer.
+/// Time limit of each step: the API server until it is ready, the controller manager until its
+/// first object exists. Normally seconds; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The audit policy of the API server, which logs writes to `logs/audit.log` for the leader
@@ -127,8 +127,8 @@ impl ControlPlane {
         Ok(revision)
     }
 
-    /// Sends a request to etcd's JSON gateway with kubectl, which can post a file to any path with any
-    /// certificate.
+    /// Sends a request to etcd's JSON gateway with kubectl, which can post a file to any path with
+    /// any certificate.
     fn ask_etcd(&mut self, what: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
         let server = self.process("kube-apiserver")?;
         let flag = |name: &str| {

@@ -1,4 +1,5 @@
-//! Fetches the corpus of real CRDs and their samples from the Go module proxy, into the user's cache.
+//! Fetches the corpus of real CRDs and their samples from the Go module proxy, into the user's
+//! cache.
 //!
 //! `tests/real/corpus/modules.txt` pins modules by version and checksum. The parts that the tests
 //! need are stored as JSON, one document per line, because reading tens of megabytes of YAML takes
@@ -123,7 +124,7 @@ fn write(out: &mut impl std::io::Write, module: &Module<'_>, path: &str, it: &Va
     writeln!(out, "{line}").context("cannot write the corpus")
 }
 
-/// Downloads the modules and returns their folders by path.
+/// Downloads the modules and returns their directories by module path.
 fn download(home: &Path, modules: &[Module<'_>]) -> Result<BTreeMap<String, PathBuf>> {
     let output = Command::new("go")
         .args(["mod", "download", "-json"])
@@ -154,7 +155,7 @@ fn download(home: &Path, modules: &[Module<'_>]) -> Result<BTreeMap<String, Path
                 pinned.sum
             );
         }
-        let dir = found.dir.context("go mod download reported no folder")?;
+        let dir = found.dir.context("go mod download reported no directory")?;
         dirs.insert(found.path, dir);
     }
     if let Some(missing) = modules.iter().find(|it| !dirs.contains_key(it.path)) {

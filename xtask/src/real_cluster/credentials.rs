@@ -14,7 +14,7 @@ use rcgen::{
 
 use super::run_dir::write_private;
 
-/// Files in one folder, regenerated at each start.
+/// Files in one directory, regenerated at each start.
 pub(crate) struct Credentials {
     folder: PathBuf,
     ca: String,

@@ -17,7 +17,7 @@ const MAIN: &str = include_str!("../../../tests/real/elector/main.go");
 /// The Go release that its go.mod names.
 const GO: &str = "1.26.0";
 
-/// Returns the program, building it if necessary. Like those of the control plane, it is in the
+/// Returns the program, building it if necessary. Like the control plane's programs, it is in the
 /// user's cache under a name that contains a fingerprint of its source.
 pub(crate) fn ensure(cache: &Path, interrupt: &Interrupt) -> Result<PathBuf> {
     let environment = ENVIRONMENT.map(|(name, value)| format!("{name}={value}"));

@@ -46,8 +46,8 @@ impl RunDir {
         })
     }
 
-    /// Opens the directory without its lock. The tests run by `cargo xtask test-real` operate on the
-    /// control plane while that task holds the lock.
+    /// Opens the directory without its lock. The tests run by `cargo xtask test-real` operate on
+    /// the control plane while that task holds the lock.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)?;
         Ok(Self { path, _lock: None })

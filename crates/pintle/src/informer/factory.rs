@@ -133,8 +133,8 @@ impl InformerFactory {
         self.shared.state.lock().settings.namespace.clone()
     }
 
-    /// Changes every object of every kind on its way into the cache, except those of inputs with a
-    /// [transform of their own](WatchInput::transform). See
+    /// Changes every object of every kind on its way into the cache, except objects of inputs with
+    /// a [transform of their own](WatchInput::transform). See
     /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(self, change: F) -> Self
     where

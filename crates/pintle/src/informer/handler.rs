@@ -310,7 +310,7 @@ impl<K> Drop for Consumer<K> {
 
 type Predicate<K> = dyn FnMut(&Object<K>) -> bool + Send;
 
-/// Turns the events of all objects into those of the objects that match a predicate.
+/// Turns events of all objects into events of the objects that match a predicate.
 ///
 /// An object that starts to match is added, one that stops matching is deleted. The filter
 /// remembers which objects it delivered, so a deletion needs no predicate: it is delivered if and

@@ -286,7 +286,7 @@ impl<K: Kind> Processor<K> {
     }
 
     /// Applies entries of a log to the cache, then notifies the handlers. If there are several
-    /// namespaces, `within` is the one that the log is about.
+    /// namespaces, `within` is the log's.
     ///
     /// Index functions are user code, so their values are computed before the locks are taken; if
     /// an index was added in the meantime, they are computed again.

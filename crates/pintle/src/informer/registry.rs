@@ -45,7 +45,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Inserts an informer. If it replaces one that ended on its own, that is recorded.
+    /// Inserts an informer, and records the one it replaces if that ended on its own.
     pub(super) fn put(&mut self, identity: Identity, entry: Entry) {
         self.dead.retain(|_, dead| dead.is_missed());
         let before = self.entries.insert(identity.clone(), entry);

@@ -336,7 +336,7 @@ pub(super) async fn run<K: Kind>(
 }
 
 /// Pops entries from a log until it is closed and empty. If there are several namespaces, `within`
-/// is the one that the log is about.
+/// is the log's.
 pub(super) async fn pump<K: Kind>(
     processor: &Processor<K>,
     runner: &Runner,

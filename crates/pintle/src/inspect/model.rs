@@ -19,7 +19,7 @@ pub struct Trace {
     pub format: String,
     /// The program that was recorded.
     pub program: String,
-    /// When the record began, in RFC 3339. Empty under virtual time.
+    /// When the record began, in RFC 3339.
     pub started: String,
     /// When the record was read.
     pub now: f64,

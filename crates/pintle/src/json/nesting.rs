@@ -5,7 +5,7 @@
 //! brackets. Which bytes lie inside strings follows from the quotes alone, and only the brackets
 //! outside strings are counted one by one.
 
-/// The bracket depth and string state of a scan, carried from one piece of a text to the next.
+/// The bracket depth and string state of a scan, carried from one chunk to the next.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     depth: usize,

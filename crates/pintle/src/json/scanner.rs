@@ -61,7 +61,7 @@ impl Literal {
     }
 }
 
-/// Where a text stopped being JSON, and the expected syntax.
+/// Where the input stopped being JSON, and the expected syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     pub(crate) at: usize,

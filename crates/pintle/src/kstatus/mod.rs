@@ -221,7 +221,7 @@ fn unknown(error: impl fmt::Display) -> ObjectStatus {
     ObjectStatus::new(Status::Unknown, "Malformed", error.to_string())
 }
 
-/// The rules that apply to all kinds, and take precedence over those of single kinds.
+/// The rules that apply to all kinds, and take precedence over the rules of single kinds.
 fn generic(kind: &str, object: Fields<'_>, conditions: &[Condition]) -> Option<ObjectStatus> {
     if object.text("/metadata/deletionTimestamp").is_some() {
         let message = "Resource scheduled for deletion";

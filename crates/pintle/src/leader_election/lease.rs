@@ -97,7 +97,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Returns the time of a renewal, distinct from that of the previous one.
+    /// Returns the time of a renewal, which differs from the previous renewal's.
     ///
     /// This is the wall clock's time, unless the clock has not advanced or was set back to the
     /// second of the previous renewal. If the times were equal, the API server would not store a

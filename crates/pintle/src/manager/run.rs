@@ -149,7 +149,7 @@ fn percent(limit: Duration, part: u32) -> Duration {
     limit / 100 * part
 }
 
-/// The running parts of a manager, in the order of their start. Dropping it drops all of them.
+/// The running parts of a manager, in start order. Dropping it drops all of them.
 #[derive(Default)]
 struct Running {
     servers: Stage,

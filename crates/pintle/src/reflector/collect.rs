@@ -80,8 +80,7 @@ impl<K> Collection<K> {
         self.objects.get(*self.positions.get(key)?)?.as_ref()
     }
 
-    /// Returns the objects in the order of their first appearance, and those that could not be
-    /// read.
+    /// Returns the objects in order of first appearance, and those that could not be read.
     pub(super) fn finish(self) -> (Vec<Object<K>>, Vec<Unread>) {
         (
             self.objects.into_iter().flatten().collect(),

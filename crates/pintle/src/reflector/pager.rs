@@ -8,7 +8,7 @@ use super::status::Reason;
 ///
 /// The first request carries the `resourceVersion`, later ones only the continue token of the
 /// previous page. If a token expires, the items so far are discarded and the list is requested once
-/// more in one piece. The `resourceVersion` of the list is that of its first page.
+/// more in one piece. The list's `resourceVersion` is its first page's.
 #[derive(Debug)]
 pub(super) struct Pager {
     first: ListOptions,

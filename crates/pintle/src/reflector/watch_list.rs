@@ -1,4 +1,4 @@
-//! Streaming lists: reading all objects from the beginning of a watch.
+//! Streaming lists: reading all objects at the start of a watch.
 
 use std::time::Duration;
 
