@@ -80,7 +80,7 @@ pub trait Points: Send + Sync + 'static {
     /// Runs when the response to any request is ready, and may delay it.
     ///
     /// The client gets the response when the returned future completes, or never if it disconnects
-    /// first. Does not run for requests that a listener rejects with 401 or 403.
+    /// first. Does not run for requests that fail authentication or authorization.
     fn before_answer(&self, method: &Method, path: &str, code: StatusCode) -> Option<Hold> {
         let _ = (method, path, code);
         None

@@ -235,8 +235,8 @@ impl Builder {
         self
     }
 
-    /// Sets the certificates, in PEM, that are trusted for webhooks without a `caBundle`. Default: the
-    /// certificates of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// Sets the certificates, in PEM, that are trusted for webhooks without a `caBundle`. Default:
+    /// the certificates of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     ///
     /// # Examples
     ///
@@ -259,8 +259,8 @@ impl Builder {
     /// Calls `observe` for each request once its response is ready, except requests that a listener
     /// rejects with 401.
     ///
-    /// The event shows the annotations that webhooks and admission plugins add for the audit log. The
-    /// observer runs in the task of the request, so it should return quickly.
+    /// The event shows the annotations that webhooks and admission plugins add for the audit log.
+    /// The observer runs in the task of the request, so it should return quickly.
     ///
     /// # Examples
     ///
@@ -292,8 +292,8 @@ impl Builder {
     /// Starts with the objects of another server, in microseconds: they are shared until they
     /// change. A test suite can install its CRDs once and give each test a copy.
     ///
-    /// The history, open watches, in-process webhooks, registered controllers and the keys of service
-    /// account tokens are not copied.
+    /// The history, open watches, in-process webhooks, registered controllers and the keys of
+    /// service account tokens are not copied.
     ///
     /// # Examples
     ///

@@ -167,8 +167,8 @@ impl Decl {
 
 /// A reader of the declarations of nested schemas, which reads each of them once.
 ///
-/// A CRD may have rules at every level of its schema. Each needs the declaration of everything below
-/// it, which is shared with the levels above.
+/// A CRD may have rules at every level of its schema. Each needs the declaration of everything
+/// below it, which is shared with the levels above.
 ///
 /// ```
 /// use pintle_cel::Decls;
@@ -318,8 +318,8 @@ impl<'a> Decls<'a> {
     }
 }
 
-/// Returns true if a schema declares everything that rules at the root of a resource may always use.
-/// As upstream, it then decides what else of the metadata they see.
+/// Returns true if a schema declares everything that rules at the root of a resource may always
+/// use. As upstream, it then decides what else of the metadata they see.
 fn declares_type_and_meta(schema: &Map<String, Json>) -> bool {
     let text = |schema: &Json, name: &str| schema[name]["type"] == "string";
     schema.get("properties").is_some_and(|properties| {

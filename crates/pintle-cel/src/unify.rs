@@ -1,5 +1,5 @@
-//! Unification: which types of arguments fit the parameters of a function, and what its type variables
-//! stand for.
+//! Unification: which types of arguments fit the parameters of a function, and what its type
+//! variables stand for.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! Measures how long the loops take to turn a thousand Deployments of three replicas into Pods, and at
-//! what cost. Server, loops and client run in this process.
+//! Measures how long the loops take to turn a thousand Deployments of three replicas into Pods, and
+//! at what cost. Server, loops and client run in this process.
 //!
 //! ```text
 //! cargo bench -p pintle-cluster --bench thousand
 //! cargo bench -p pintle-cluster --bench thousand -- --pods
 //! ```
 //!
-//! Without `--pods` there is no kubelet, as with a bare kube-controller-manager: a Deployment is done
-//! when its status counts all Pods. With it, Pods are bound to nodes and become ready, and a
+//! Without `--pods` there is no kubelet, as with a bare kube-controller-manager: a Deployment is
+//! done when its status counts all Pods. With it, Pods are bound to nodes and become ready, and a
 //! Deployment is done when all Pods are available. `--deployments N` and `--replicas N` change the
 //! size.
 

@@ -103,8 +103,9 @@ pub(crate) struct Claimed<K> {
     pub(crate) adopted: Vec<Arc<K>>,
 }
 
-/// Finds the objects that `owner` controls, adopts matching orphans, and releases controlled objects
-/// that no longer match. Objects for which `is_active` is false are neither adopted nor released.
+/// Finds the objects that `owner` controls, adopts matching orphans, and releases controlled
+/// objects that no longer match. Objects for which `is_active` is false are neither adopted nor
+/// released.
 pub(crate) async fn claim<P, K>(
     cx: &Context,
     owner: &P,

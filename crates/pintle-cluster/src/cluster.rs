@@ -93,7 +93,7 @@ impl Builder {
         self
     }
 
-    /// Adds the nodes and the behaviour of Pods of a script. Later scripts take precedence.
+    /// Adds a script's nodes and its rules for Pods and claims. Later scripts take precedence.
     ///
     /// # Examples
     ///
@@ -376,8 +376,8 @@ impl Cluster {
     }
 
     /// Returns an in-process client that acts as `user`, for example `"jane"` or
-    /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups are derived from the name; see [`User::new`].
-    /// The user or service account need not exist: only the roles bound to it count.
+    /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups are derived from the name; see
+    /// [`User::new`]. The user or service account need not exist: only the roles bound to it count.
     ///
     /// Must be called within a tokio runtime; the client belongs to it.
     pub fn client_as(&self, user: impl Into<User>) -> kube::Client {
@@ -427,8 +427,8 @@ impl Cluster {
         Claims::new(self.scripted.claims.clone())
     }
 
-    /// Selects Pods, to set their usage: the load that `HorizontalPodAutoscaler`s see. By default they
-    /// see no metrics.
+    /// Selects Pods, to set their usage: the load that `HorizontalPodAutoscaler`s see. By default
+    /// they see no metrics.
     ///
     /// Tests in other languages annotate Pods (`pintle.dev/usage: cpu=250m memory=100Mi`) and, for
     /// object and external metrics, autoscalers (`pintle.dev/metrics: queue-length=30`).
@@ -491,7 +491,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the address cannot be bound.
+    /// Fails as [`ApiServer::serve_with`] does.
     ///
     /// # Cancel safety
     ///
@@ -504,7 +504,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the address cannot be bound.
+    /// Fails as [`ApiServer::serve_with`] does.
     ///
     /// # Cancel safety
     ///

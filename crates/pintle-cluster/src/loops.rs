@@ -40,7 +40,7 @@ use crate::{
     volumes::behavior::ClaimScripts,
 };
 
-/// How long a start waits for the informers to sync.
+/// How long a start waits for the informers to sync, and then for the nodes to be ready.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The context that the loops share.
@@ -134,7 +134,7 @@ pub(crate) struct RunningLoops {
     stop: CancellationToken,
     task: JoinHandle<()>,
     names: Vec<&'static str>,
-    /// Keep the shared informers alive across restarts of loops.
+    /// Keeps the shared informers alive across restarts of loops.
     _informers: Vec<Box<dyn Any + Send + Sync>>,
 }
 

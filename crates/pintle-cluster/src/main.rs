@@ -27,8 +27,8 @@ struct Options {
     /// Number of simulated nodes
     #[arg(long, default_value_t = 3)]
     nodes: u16,
-    /// YAML or JSON file with additional nodes (labels, taints, resources) and with what Pods do
-    /// and log: crash, exit, never become ready
+    /// YAML or JSON file with additional nodes (labels, taints, resources), what Pods do and log
+    /// (crash, exit, never become ready), and when claims are bound
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Seconds a Pod takes to become ready

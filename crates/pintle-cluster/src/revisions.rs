@@ -27,7 +27,7 @@ pub(crate) const HASH: &str = "controller-revision-hash";
 /// The label of a revision of a `StatefulSet` with the hash of its data.
 pub(crate) const DATA_HASH: &str = "controller.kubernetes.io/hash";
 
-/// The longest prefix of a revision's name.
+/// The maximum length of the prefix of a revision's name.
 const PREFIX_CHARS: usize = 223;
 
 /// How to obtain the revision of the current template.
@@ -176,7 +176,7 @@ fn hash(data: &str, collisions: i32) -> String {
         .collect()
 }
 
-/// Returns the revisions to delete: the oldest ones without Pods, until `limit` remain.
+/// Returns the revisions to delete: the oldest ones without Pods, until `limit` of those remain.
 pub(crate) fn surplus(
     revisions: &[Arc<ControllerRevision>],
     live: &[&str],

@@ -15,7 +15,7 @@ use crate::meta;
 pub(crate) struct Target {
     /// All namespaces if it is `None`.
     pub(crate) namespace: Option<String>,
-    /// The text of the selector; selectors with equal texts are equal. All objects if it is empty.
+    /// The selector as a string; selectors are compared as strings. All objects if it is empty.
     pub(crate) selector: String,
 }
 
@@ -97,7 +97,7 @@ impl<T> Rules<T> {
         Ok(())
     }
 
-    /// Returns what `read` finds in the newest rule that matches an object.
+    /// Returns what `read` finds in the newest rule that matches an object and has it.
     pub(crate) fn find<R>(&self, object: &ObjectMeta, read: impl Fn(&T) -> Option<R>) -> Option<R> {
         let rules = self.rules.lock();
         let mut matching = rules.iter().rev().filter(|rule| rule.matches(object));
@@ -110,7 +110,7 @@ impl<T> Rules<T> {
     }
 }
 
-/// Returns a stream with an item for every notification.
+/// Returns a stream that yields after changes. Changes in quick succession may yield one item.
 pub(crate) fn changes(changed: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'static {
     stream::unfold(changed, |mut changed| async {
         changed.changed().await.ok()?;

@@ -29,7 +29,7 @@ use crate::{
 ///   namespace: prod            # default: all namespaces
 ///   behavior: exit code=3 after=5s   # see Behavior
 /// - selector: app=web
-///   logs:                      # a text, or lines
+///   logs:                      # a string, or a list of lines
 ///   - starting
 ///   - { after: 5s, line: "panic: out of luck" }
 /// claims:
@@ -80,7 +80,7 @@ fn ignore_invalid(applied: Result<(), InvalidSelector>) {
     }
 }
 
-/// The behavior of the Pods that a selector matches.
+/// The behavior and logs of the Pods that a selector matches.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRule {
     pub(crate) selector: String,
@@ -178,8 +178,8 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not YAML or JSON, has an unknown field, or a value is invalid; the
-    /// error names the entry.
+    /// Fails if the script is not YAML or JSON, has an unknown field, or has an invalid value; for
+    /// an invalid value, the error names the entry.
     pub fn parse(text: &str) -> Result<Self, InvalidScript> {
         let documents = crd::documents(text).map_err(|error| InvalidScript(error.to_string()))?;
         let mut script = Self::default();

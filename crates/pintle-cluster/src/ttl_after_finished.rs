@@ -61,7 +61,8 @@ async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// Returns how long to wait before deleting a Job, or `None` if it has no TTL or has not finished.
+/// Returns how long to wait before deleting a Job, or `None` if it has no TTL, has not finished, or
+/// is already being deleted.
 fn remaining(job: &Job, now: Timestamp) -> Option<Duration> {
     if meta::is_being_deleted(&job.metadata) {
         return None;

@@ -217,8 +217,8 @@ impl Check {
         self
     }
 
-    /// Leaves objects without their owners, for a controller under test that includes a garbage
-    /// collector.
+    /// Does not delete objects whose owners are gone, for a controller under test that includes a
+    /// garbage collector.
     pub fn without_garbage_collector(mut self) -> Self {
         self.setup.cast.garbage_collector = false;
         self
@@ -334,7 +334,7 @@ impl Check {
     }
 
     /// Compares the permissions that the controller uses with those it has: the `rules` of a Role
-    /// or `ClusterRole`. Missing and unused ones are reported.
+    /// or `ClusterRole`. Missing and unused permissions are reported.
     pub fn role(mut self, rules: impl Serialize) -> Self {
         match serde_json::to_value(rules) {
             Ok(rules) => self.options.role = Some(rules),

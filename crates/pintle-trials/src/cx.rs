@@ -84,7 +84,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if a fault is injected. The entry may have been written nevertheless.
+    /// Fails if an injected fault breaks the request. The entry may have been written nevertheless.
     ///
     /// # Cancel safety
     ///
@@ -102,7 +102,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if a fault is injected. The entry may have been removed nevertheless.
+    /// Fails if an injected fault breaks the request. The entry may have been removed nevertheless.
     ///
     /// # Cancel safety
     ///
@@ -119,7 +119,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if a fault is injected.
+    /// Fails if an injected fault breaks the request.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +136,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// Fails if a fault is injected.
+    /// Fails if an injected fault breaks the request.
     ///
     /// # Cancel safety
     ///

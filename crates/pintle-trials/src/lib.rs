@@ -32,7 +32,7 @@
 //! ```
 //!
 //! - The *gateway* is the controller's client. Requests fail there.
-//! - The *feed* carries list and watch responses. Events are late or lost there.
+//! - The *feed* carries watch events. They are late or lost there.
 //! - A *process* is one run of the controller's function. It crashes and is started again.
 //!
 //! Planners decide which faults to try, and oracles decide whether a run is correct. Both are pure

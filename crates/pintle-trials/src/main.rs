@@ -23,8 +23,8 @@ struct Run {
     /// KUBECONFIG
     #[arg(long, value_name = "COMMAND")]
     controller: String,
-    /// Folder of YAML files, applied in the order of their names; NAME.delete.yaml deletes. CRDs
-    /// and given*.yaml are installed before the program starts
+    /// Directory of YAML files, applied in file name order; NAME.delete.yaml deletes. CRDs and
+    /// given*.yaml are installed before the program starts
     #[arg(long, value_name = "DIR")]
     story: PathBuf,
     /// Only these families of faults, such as crash-after,paused
@@ -40,7 +40,7 @@ struct Run {
     /// Run only the scenario with this token from a report
     #[arg(long, value_name = "TOKEN")]
     replay: Option<String>,
-    /// Folder for the report page and the stored failures
+    /// Directory for the report page and the stored failures
     #[arg(long, value_name = "DIR", default_value = "pintle-trials")]
     folder: PathBuf,
 }

@@ -36,7 +36,8 @@ pub(crate) type Factory = Arc<dyn Fn(Cx) -> LocalBoxFuture<'static, ()> + Send +
 thread_local! {
     /// The panics of the scenario on this thread.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
-    /// The main task of the running process. Older tasks belong to processes that have ended.
+    /// The main task of the process that started last. Older tasks count as tasks of ended
+    /// processes.
     static MAIN_TASK: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -54,7 +55,7 @@ fn number(task: tokio::task::Id) -> u64 {
     task.to_string().parse().unwrap_or(NO_PROCESS - 1)
 }
 
-/// Returns whether the current task would not exist if crashed processes could be killed.
+/// Returns whether the current task belongs to a process that has ended.
 fn is_ended() -> bool {
     let main = MAIN_TASK.get();
     main == NO_PROCESS || tokio::task::try_id().is_some_and(|task| number(task) < main)

@@ -13,9 +13,9 @@ use crate::{
     trace::{Checkpoint, Trace},
 };
 
-/// The shortest random part of a value.
+/// The minimum length of the random part of a value.
 const SHORTEST: usize = 5;
-/// The shortest beginning that identifies names with a random end.
+/// The minimum length of a prefix that identifies names with a random suffix.
 const PREFIX: usize = 2;
 /// What replaces a random value.
 const MASK: &str = "<random>";
@@ -23,14 +23,14 @@ const MASK: &str = "<random>";
 /// The random values of a controller.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Random {
-    /// Names with a random end: what precedes it, and its length.
+    /// Names with a random suffix: the prefix, and the length of the suffix.
     names: BTreeSet<(String, usize)>,
     /// Fields by kind and path; elements of lists have no index.
     fields: BTreeSet<(String, Vec<String>)>,
 }
 
 impl Random {
-    /// Compares the states of two runs that differ in their random numbers only.
+    /// Learns the random values from two runs that differ only in their random numbers.
     pub(crate) fn learn(a: &Trace, b: &Trace) -> Self {
         let mut random = Self::default();
         for (a, b) in a.checkpoints.iter().zip(&b.checkpoints) {
@@ -100,7 +100,7 @@ impl Random {
         masked
     }
 
-    /// Returns a text with `*` for the random end of each name in it.
+    /// Returns a string with `*` for the random suffix of each name in it.
     pub(crate) fn renamed(&self, text: &str) -> String {
         let mut out = text.to_owned();
         for (prefix, length) in &self.names {
@@ -196,7 +196,8 @@ fn name_of(title: &str) -> &str {
     title.rsplit([' ', '/']).next().unwrap_or(title)
 }
 
-/// Returns the common beginning of two names, and the length of their random ends.
+/// Returns the common prefix of two names and the length of their random suffixes, if they have
+/// any.
 fn random_end<'a>(a: &'a str, b: &str) -> Option<(&'a str, usize)> {
     let same = common(a.bytes(), b.bytes());
     // The random parts may begin with the same characters.
@@ -206,14 +207,15 @@ fn random_end<'a>(a: &'a str, b: &str) -> Option<(&'a str, usize)> {
     (end >= PREFIX && are_random(a, b)).then_some((&prefix[..end], a.len()))
 }
 
-/// Returns whether two texts are the same except for a random part.
+/// Returns whether two strings are the same except for a random part.
 fn are_random(a: &str, b: &str) -> bool {
     if a.len() != b.len() || !a.is_ascii() || !b.is_ascii() {
         return false;
     }
     let start = common(a.bytes(), b.bytes());
     let end = common(a[start..].bytes().rev(), b[start..].bytes().rev());
-    // Random texts may have characters in common, so compare what surrounds the difference.
+    // Random strings may have characters in common, so compare the whole words around the
+    // difference.
     let word = |text: &str| {
         let from = text[..start].rfind(is_separator).map_or(0, |at| at + 1);
         let to = text.len() - end;
@@ -233,7 +235,7 @@ fn are_random(a: &str, b: &str) -> bool {
         bytes.sort_unstable();
         bytes
     };
-    // The order of a hash map permutes a text, or exchanges words.
+    // A hash map's order only permutes characters or swaps words, which is not random.
     random(&a) && random(&b) && (has_digit(&a) || has_digit(&b)) && letters(&a) != letters(&b)
 }
 

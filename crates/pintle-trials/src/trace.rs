@@ -16,7 +16,7 @@ use crate::{
 /// The record of one scenario.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// Requests of the controller, in the order in which they were sent.
+    /// Requests from the controller, in the order in which they were sent.
     pub requests: Vec<Request>,
     /// Watch events that were delivered to the controller.
     pub deliveries: Vec<Delivery>,
@@ -45,7 +45,7 @@ pub struct Trace {
     pub ended: Duration,
 }
 
-/// A request of the controller.
+/// A request from the controller.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The parsed request.
@@ -155,10 +155,10 @@ pub struct Restless {
     pub count: usize,
 }
 
-/// Why a scenario ended before its story.
+/// Why a scenario ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abort {
-    /// The controller sent this many requests within a virtual minute.
+    /// The controller sent more than this many requests within a virtual minute.
     HotLoop(usize, String),
     /// The process ended this many times.
     CrashLoop(usize, String),
@@ -171,7 +171,7 @@ pub enum Abort {
 }
 
 impl Trace {
-    /// Returns the state after the last step.
+    /// Returns the last checkpoint.
     pub fn end(&self) -> Option<&Checkpoint> {
         self.checkpoints.last()
     }

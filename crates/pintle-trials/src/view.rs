@@ -33,7 +33,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// Returns the object with this name, in any namespace.
+    /// Returns an object with this name, from any namespace.
     pub fn get<K>(&self, name: &str) -> Option<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,

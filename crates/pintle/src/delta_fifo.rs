@@ -46,8 +46,8 @@ pub enum Delta<K> {
 }
 
 impl<K> Delta<K> {
-    /// Returns whether the entry may share a batch with others. One that concerns the whole cache
-    /// may not.
+    /// Returns whether the entry may share a batch with others. An entry that concerns the whole
+    /// cache may not.
     fn is_batchable(&self) -> bool {
         !matches!(self, Self::Replaced { .. } | Self::Sync)
     }

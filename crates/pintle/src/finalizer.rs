@@ -165,7 +165,7 @@ pub enum FinalizerError {
     /// The object changed since it was read. The next reconcile sees the newer one.
     #[error("cannot write the finalizer of {0}: the object has changed since it was read")]
     Changed(ObjectKey),
-    /// The server refused the request or did not respond. Try again.
+    /// The server rejected the request or did not respond. Try again.
     #[error("failed to write the finalizer of {key}: {source}")]
     Write {
         /// The object.
@@ -210,7 +210,7 @@ impl Finalizer {
     /// # Errors
     ///
     /// Fails with [`Changed`](FinalizerError::Changed) if `object` is not current, or with the
-    /// server's error. Nothing was stored in that case.
+    /// error of the request. Unless there was no response, nothing was stored.
     ///
     /// # Cancel safety
     ///
@@ -343,7 +343,7 @@ async fn write<K: Resource>(
     let (Some(_), Some(version)) = (&meta.name, &meta.resource_version) else {
         return Err(FinalizerError::NotStored(key));
     };
-    // The `resourceVersion` makes the server refuse the patch if the object changed. Without it, a
+    // The `resourceVersion` makes the server reject the patch if the object changed. Without it, a
     // finalizer added in the meantime would be lost, or ours added to another object of the same
     // name.
     let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });

@@ -213,8 +213,8 @@ fn set_pod_level(total: &mut Amounts, spec: &Value, which: &str, applies: fn(&st
     total.extend(set.into_iter().filter(|(name, _)| applies(name)));
 }
 
-/// Adds up containers and sidecars, then raises each amount to the peak of initialization. `of` is
-/// called with each container and whether it can be resized.
+/// Adds up containers and sidecars, then raises each amount at least to the peak of initialization.
+/// `of` is called with each container and whether it can be resized.
 fn aggregate(spec: &Value, of: impl Fn(&Value, bool) -> Amounts) -> Amounts {
     let mut total = Amounts::new();
     for container in containers(spec, "containers") {

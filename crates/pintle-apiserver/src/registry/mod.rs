@@ -30,8 +30,8 @@ use crate::{
 /// The API group of CRDs.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// Returns a built-in kind that is only used in subresources or not stored, and has no separate
-/// path.
+/// Returns a built-in kind that is not stored and has no path of its own: it is used only in
+/// subresources.
 pub(crate) fn unstored(
     group: &'static str,
     version: &'static str,

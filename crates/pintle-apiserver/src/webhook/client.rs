@@ -23,7 +23,7 @@ use crate::api::Api;
 pub(crate) struct Sent<'a> {
     /// The review; `request` is filled in.
     pub(crate) review: Value,
-    /// The deadline of the call, including the wait for a free slot.
+    /// The time limit of the call, including the wait for a free slot.
     pub(crate) timeout: Duration,
     /// The timeout announced to the webhook: its own, or the time left for the request if that is
     /// less.

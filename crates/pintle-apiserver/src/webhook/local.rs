@@ -146,12 +146,12 @@ impl AdmissionRequest {
         self.0["dryRun"] == Value::Bool(true)
     }
 
-    /// Returns the new object; null for a delete.
+    /// Returns the new object, or the options of a `CONNECT`; null for a delete.
     pub fn object(&self) -> &Value {
         &self.0["object"]
     }
 
-    /// Returns the stored object; null for a create.
+    /// Returns the stored object; null for a create or a `CONNECT`.
     pub fn old_object(&self) -> &Value {
         &self.0["oldObject"]
     }

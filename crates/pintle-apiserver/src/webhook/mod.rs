@@ -5,8 +5,8 @@
 //!                         └─► remote: resolve ─► pool ─► TLS ─► POST
 //! ```
 //!
-//! A configuration names a webhook by URL or by Service. [`Client`] resolves a Service to an address
-//! or service that was registered for it, otherwise to its endpoints, and posts the review.
+//! A configuration names a webhook by URL or by Service. [`Client`] resolves a Service to an
+//! address or service that was registered for it, otherwise to its endpoints, and posts the review.
 //!
 //! # Bounds
 //!

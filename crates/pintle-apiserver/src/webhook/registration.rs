@@ -301,10 +301,10 @@ impl ApiServer {
     /// Converts the custom resources of a CRD in this process until the returned guard is dropped,
     /// instead of calling the webhook that its `spec.conversion` names.
     ///
-    /// `definition` is the name of the CRD, for example `foos.example.com`, which may be created later.
-    /// Its conversion strategy must be `Webhook`: with `None`, versions differ only in `apiVersion`
-    /// and the closure is never called. `spec.conversion.webhook` is required but not called, so its
-    /// `clientConfig` may name any URL.
+    /// `definition` is the name of the CRD, for example `foos.example.com`, which may be created
+    /// later. Its conversion strategy must be `Webhook`: with `None`, versions differ only in
+    /// `apiVersion` and the closure is never called. `spec.conversion.webhook` is required but not
+    /// called, so its `clientConfig` may name any URL.
     ///
     /// The closure receives objects and the version to convert them to. It returns the same number
     /// of objects in the same order, or an error message.

@@ -363,7 +363,7 @@ fn attributes(mut names: &[u8]) -> Option<Vec<Attribute<'_>>> {
     Some(found)
 }
 
-/// Returns the bytes of a bit string, or `None` if the last one is incomplete.
+/// Returns the bytes of a bit string, or `None` if it is not a whole number of bytes.
 fn bits(der: &[u8]) -> Option<&[u8]> {
     match expect(BIT_STRING, der)?.0 {
         [0, bytes @ ..] => Some(bytes),

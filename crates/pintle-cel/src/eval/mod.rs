@@ -118,8 +118,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns true for variables and parts of values. cel-go plans a chain of them as one attribute,
-    /// whose cost is one for its start and one for every part.
+    /// Returns true for variables and parts of values. cel-go plans a chain of them as one
+    /// attribute, whose cost is one for its start and one for every part.
     fn is_attribute(&self, id: Id) -> bool {
         match self.ast.expr(id) {
             Expr::Ident(_) => !self.plan.constants.contains_key(&id),

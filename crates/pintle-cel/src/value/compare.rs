@@ -168,7 +168,8 @@ fn equal_maps(a: &Map, b: &Map, work: &mut Work) -> Result<bool, EvalError> {
         if b.field(&escaped.into()).is_some() {
             return Ok(false);
         }
-        // A field that the schema does not know is only compared if both sides have it, as upstream.
+        // A field that the schema does not know is only compared if both sides have it, as
+        // upstream.
         if b.hidden.get(name).is_some_and(|other| other != value) {
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! The load of Pods and other metrics, as a test or an annotation sets them.
 //!
-//! No containers run, so nothing measures them: a `HorizontalPodAutoscaler` sees exactly these values.
+//! No containers run, so nothing measures them: a `HorizontalPodAutoscaler` sees exactly these
+//! values.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -181,8 +182,8 @@ impl Load {
         Ok(())
     }
 
-    /// Sets the value of an object or external metric in the selected namespace, or in all. It takes
-    /// precedence over the annotation `pintle.dev/metrics` of an autoscaler.
+    /// Sets the value of an object or external metric in the selected namespace, or in all. It
+    /// takes precedence over the annotation `pintle.dev/metrics` of an autoscaler.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ pub(super) struct World<'a> {
     /// The Pods that the selector of the scale matches.
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) loads: &'a Loads,
-    /// Other autoscalers of these Pods.
+    /// All autoscalers of these Pods if there are several; otherwise empty.
     pub(super) rivals: &'a [String],
     pub(super) now: Timestamp,
 }
@@ -105,7 +105,7 @@ pub(super) fn plan(
 
 /// Returns the highest proposal of all metrics and the name of its metric.
 ///
-/// If metrics are missing, the others may only add replicas.
+/// If metrics are missing, the others may not remove replicas.
 fn propose(
     autoscaler: &HorizontalPodAutoscaler,
     spec: &HorizontalPodAutoscalerSpec,

@@ -217,7 +217,7 @@ fn ratio(
     Ok((ratio, proposal))
 }
 
-/// Returns the requests of each Pod, or of a container of it.
+/// Returns the requests of each Pod, or of one of its containers.
 fn requests(
     pods: &[Arc<Pod>],
     container: Option<&str>,

@@ -1,9 +1,9 @@
 //! Approves, signs and cleans up `CertificateSigningRequest`s.
 //!
-//! Kubelets' requests are approved if RBAC allows the requester to create them; all other requests
-//! wait until another client approves them. The cluster's API server authority signs approved
-//! requests for the `kubernetes.io` signers that issue certificates. On another server, whose
-//! authority has its own signer, nothing is signed.
+//! Kubelets' requests for client certificates are approved if RBAC allows the requester to create
+//! them; all other requests wait until another client approves them. The cluster's API server
+//! authority signs approved requests for the `kubernetes.io` signers that issue certificates. On
+//! another server, whose authority has its own signer, nothing is signed.
 
 mod plan;
 

@@ -1,4 +1,5 @@
-//! Decides what happens to a `CertificateSigningRequest`. Pure functions of the request and the time.
+//! Decides what happens to a `CertificateSigningRequest`. Pure functions of the request and the
+//! time.
 
 use std::{ops::Range, time::Duration};
 

@@ -38,13 +38,13 @@ pub(super) struct Observed<'a> {
 /// The steps to take.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// The status to write before a Job is started.
+    /// The new status, without the Job to start.
     pub(super) status: CronJobStatus,
     pub(super) events: Vec<(EventType, &'static str, String)>,
     /// Finished Jobs beyond the history limits.
     pub(super) delete: Vec<Arc<Job>>,
     pub(super) start: Option<Start>,
-    /// When to reconcile again after the Job has started.
+    /// When to reconcile again for the next scheduled time.
     pub(super) requeue_after: Option<Duration>,
 }
 
@@ -326,7 +326,7 @@ impl Clock<'_> {
         Ok(due)
     }
 
-    /// Returns the time until the first scheduled one after `last`.
+    /// Returns how long to wait for the next scheduled time, given the last one.
     fn until_next(&self, last: Option<Timestamp>) -> Option<Duration> {
         let after = match self.due(last, None) {
             Ok(due) if due.at.is_some() => due.at?,

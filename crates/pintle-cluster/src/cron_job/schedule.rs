@@ -105,7 +105,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Parses the interval of `@every`: a whole number of seconds, at least one.
+/// Parses the interval of `@every`, truncated to whole seconds but at least one.
 fn every(text: &str) -> Result<Schedule, String> {
     let invalid = || format!("failed to parse duration @every {text}: invalid duration");
     let interval: SignedDuration = text.parse().map_err(|_| invalid())?;

@@ -1,4 +1,4 @@
-//! Rolls out Deployments without interrupting the service.
+//! Rolls out Deployments.
 //!
 //! A Deployment has one `ReplicaSet` per template. A rollout scales up the set of the current
 //! template and scales down the others, within the bounds of its strategy. [`plan::plan`] decides

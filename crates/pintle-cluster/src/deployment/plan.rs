@@ -120,8 +120,8 @@ pub(crate) fn plan(
     rollout.finish(true)
 }
 
-/// Handles a name collision with an existing set. Returns `None` if that set is the new one, created
-/// a moment ago, and otherwise a status whose collision count leads to another name.
+/// Handles a name collision with an existing set. Returns `None` if that set is the new one,
+/// created a moment ago, and otherwise a status whose collision count leads to another name.
 pub(crate) fn after_collision(
     deployment: &Deployment,
     existing: &ReplicaSet,
@@ -231,8 +231,8 @@ impl<'a> Rollout<'a> {
         self.clean_up_if_complete();
     }
 
-    /// Scales the new set as close to the desired size as the surge allows. Returns whether its size
-    /// changed.
+    /// Scales the new set as close to the desired size as the surge allows. Returns whether its
+    /// size changed.
     fn size_new(&mut self) -> bool {
         let desired = self.desired();
         let Some(new) = &mut self.new else {

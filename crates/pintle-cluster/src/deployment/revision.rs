@@ -23,7 +23,7 @@ pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// The size of the Deployment when it last scaled this ReplicaSet.
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// That size plus the surge.
+/// The size recorded in [`DESIRED`] plus the surge.
 pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 /// Annotations that are not copied from a Deployment to its sets.

@@ -16,8 +16,8 @@ impl Rollout<'_> {
             .any(|recorded| recorded != self.desired())
     }
 
-    /// Applies a new size of the Deployment without advancing a rollout. During a rollout all active
-    /// sets are scaled in proportion, so that scaling does not promote a broken template.
+    /// Applies a new size of the Deployment without advancing a rollout. During a rollout all
+    /// active sets are scaled in proportion, so that scaling does not promote a broken template.
     pub(super) fn scale(&mut self) {
         let (deployment, desired) = (self.deployment, self.desired());
         match self

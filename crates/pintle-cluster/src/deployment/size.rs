@@ -10,7 +10,7 @@ use k8s_openapi::{
 pub(super) struct Limits {
     /// Maximum number of Pods above it.
     pub(super) surge: i32,
-    /// Maximum number of available Pods below it.
+    /// Maximum shortfall of available Pods.
     pub(super) unavailable: i32,
 }
 

@@ -47,8 +47,8 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
         .filter(|conditions| !conditions.is_empty());
 }
 
-/// Sets a condition. One with the same status and reason is left unchanged, including its times and
-/// message, as upstream does.
+/// Sets a condition. A condition with the same status and reason is left unchanged, including its
+/// times and message, as upstream does.
 fn set(status: &mut DeploymentStatus, mut new: DeploymentCondition) {
     if let Some(old) = condition(status, &new.type_)
         && old.status == new.status

@@ -1,7 +1,7 @@
 //! Updates the status of `PodDisruptionBudget`s: how many Pods may be evicted now.
 //!
-//! The eviction subresource of the server relies on this status and decrements it with each eviction
-//! it allows. [`plan::plan`] recomputes it whenever a Pod of the budget changes.
+//! The eviction subresource of the server relies on this status and decrements it with each
+//! eviction it allows. [`plan::plan`] recomputes it whenever a Pod of the budget changes.
 
 mod plan;
 mod scale;

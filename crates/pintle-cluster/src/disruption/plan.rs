@@ -50,11 +50,11 @@ pub(super) struct Plan {
     pub(super) status: Option<PodDisruptionBudgetStatus>,
     /// When to reconcile again without an event.
     pub(super) requeue_after: Option<Duration>,
-    /// Pods that were evicted and never deleted.
+    /// Pods that were evicted but not deleted in time.
     pub(super) not_deleted: Vec<String>,
 }
 
-/// Returns the selector of a budget. Unlike that of a workload, an empty one selects all Pods.
+/// Returns the selector of a budget. Unlike a workload's selector, an empty one selects all Pods.
 pub(super) fn selector(budget: &PodDisruptionBudget) -> Selector {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     selector
@@ -127,7 +127,8 @@ pub(super) fn plan(
     })
 }
 
-/// Returns a status that allows no disruptions, with the reason it could not be computed.
+/// Returns a status that allows no disruptions, with the reason it could not be computed, or `None`
+/// if it is current.
 pub(super) fn failed(
     budget: &PodDisruptionBudget,
     failure: &Failure,
@@ -173,7 +174,7 @@ fn conditions(
     conditions
 }
 
-/// Returns the expected number of Pods and of healthy Pods.
+/// Returns the expected number of Pods and the desired number of healthy Pods.
 fn expected(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],

@@ -128,7 +128,7 @@ pub(super) fn reference(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// Returns the name of the node of a Pod, if it has one.
+/// Returns a Pod's node name, if it has one.
 pub(super) fn node_name(pod: &Pod) -> Option<String> {
     Some(state::node_name(pod).to_owned()).filter(|name| !name.is_empty())
 }

@@ -47,7 +47,7 @@ pub(super) fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> b
         && service.is_some_and(|service| !has_selector(service))
 }
 
-/// Compares the mirrored slices, in a stable order, with the Endpoints.
+/// Plans how to make the mirrored slices match the Endpoints. `existing` must be in a stable order.
 pub(super) fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> Mirror {
     let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
     let mut skipped = 0;

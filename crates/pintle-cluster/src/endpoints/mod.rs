@@ -1,6 +1,6 @@
 //! Writes the endpoints of Services: the addresses of the Pods that serve them.
 //!
-//! Three controllers share this folder. The first writes the `EndpointSlice`s of Services with a
+//! Three controllers share this module. The first writes the `EndpointSlice`s of Services with a
 //! selector, the second their Endpoints, and the third mirrors Endpoints that users write for
 //! Services without a selector. Each decides in a pure function.
 
@@ -170,7 +170,7 @@ fn prefix(service: &str) -> String {
     }
 }
 
-/// Returns the Pods that a Service selects, ordered by key.
+/// Returns the Pods that a Service selects, sorted by key, or `None` if it has no selector.
 fn pods_of(service: &Service, cx: &Context) -> Result<Option<Vec<Arc<Pod>>>, ReconcileError> {
     let Some(selector) = backends::selector(service) else {
         return Ok(None);

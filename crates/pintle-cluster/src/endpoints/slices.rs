@@ -53,7 +53,7 @@ type Ports = Vec<(String, Option<i32>, String, Option<String>)>;
 /// Identifies an endpoint across changes of its conditions.
 type Identity = (Option<String>, Option<String>, Vec<String>, Option<String>);
 
-/// Compares the slices of a Service, in a stable order, with its Pods.
+/// Plans how to make the slices of a Service match its Pods. `existing` must be in a stable order.
 ///
 /// A Pod on a node that does not exist is left out, unless the Service publishes Pods that are not
 /// ready.
@@ -298,7 +298,8 @@ pub(super) fn identity(endpoint: &Endpoint) -> Identity {
     )
 }
 
-/// Returns the endpoint of a Pod, or `None` if it has no address in the family.
+/// Returns the endpoint of a Pod, or `None` if it has no address in the family, or if its node does
+/// not exist and the Service publishes only ready Pods.
 fn endpoint(service: &Service, pod: &Pod, zones: &Zones, family: Family) -> Option<Endpoint> {
     let addresses: Vec<String> = backends::addresses_in(pod, family).collect();
     let node_name = backends::node_name(pod);

@@ -14,7 +14,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// A write, conditional on the `resourceVersion` it is based on.
+/// A write conditional on the `resourceVersion` it is based on, or a warning event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Delete {

@@ -10,7 +10,7 @@
 //! to the next [`Graph::decide`].
 //!
 //! Nothing is deleted because an owner is merely missing from the graph: it is looked up first. And
-//! every step carries the UID and `resourceVersion` it is based on, so that it fails if the object
+//! every write carries the UID and `resourceVersion` it is based on, so that it fails if the object
 //! has changed in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,7 +61,7 @@ impl Identity {
     }
 }
 
-/// The group of an API version; empty for the core group.
+/// Returns the group of an API version; empty for the core group.
 pub(crate) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }

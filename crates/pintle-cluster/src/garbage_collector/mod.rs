@@ -1,9 +1,9 @@
 //! Deletes objects whose owners are gone.
 //!
-//! The collector watches the metadata of every kind the server has and maintains a [`Graph`] of
-//! owners and dependents. Its queue holds UIDs of objects that may need an action.
-//! [`Graph::decide`] returns the action for one object, and this file performs it. Kinds that other
-//! loops watch share their informers; of all other kinds only metadata is watched.
+//! The collector watches every kind that can be listed, watched and deleted, except Events, and
+//! maintains a [`Graph`] of owners and dependents. Its queue holds UIDs of objects that may need an
+//! action. [`Graph::decide`] returns the action for one object, and this file performs it. Kinds
+//! that other loops watch share their informers; for all others, only metadata is watched.
 
 mod decide;
 mod graph;
@@ -76,7 +76,7 @@ struct Monitor {
     kind: ApiResource,
     /// Dropping it removes the handler.
     handler: Registration,
-    /// Whether the kind was defined by a CRD at any time.
+    /// Whether a CRD has ever defined the kind.
     defined: bool,
 }
 

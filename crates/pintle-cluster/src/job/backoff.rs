@@ -77,7 +77,8 @@ pub(super) fn finished_at(pod: &Pod) -> Timestamp {
         .unwrap_or_default()
 }
 
-/// Returns when the last of the containers and sidecars exited, or `None` if one is still running.
+/// Returns when the last of the containers and sidecars exited, or `None` if one is still running
+/// or its exit time is unknown.
 fn exited_at(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     let is_sidecar = |name: &str| {

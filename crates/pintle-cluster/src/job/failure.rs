@@ -73,7 +73,8 @@ impl Sync<'_> {
         restarts >= limit.max(1)
     }
 
-    /// Returns the time until the deadline, zero if it has passed, `None` if there is none.
+    /// Returns the time until the deadline, zero if it has passed, or `None` if no deadline is
+    /// running.
     pub(super) fn until_deadline(&self) -> Option<Duration> {
         let Observed { job, now, .. } = self.observed;
         if is_suspended(job) {

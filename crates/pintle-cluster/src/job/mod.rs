@@ -51,7 +51,7 @@ pub(crate) use self::plan::finished_condition;
 /// The value of `managedBy` for Jobs of this loop.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The back-off of each Job with failures, along with the Job's UID.
+/// The back-off of each unfinished Job, along with the Job's UID.
 type Backoffs = Arc<Mutex<BTreeMap<ObjectKey, (String, Backoff)>>>;
 
 /// Runs the loop until `stop` is cancelled.
@@ -229,7 +229,7 @@ async fn release(pod: &Pod, cx: &Context) -> Result<(), kube::Error> {
     Ok(())
 }
 
-/// Emits the event of a finished Job.
+/// Emits the events of a finished Job.
 fn announce(job: &Job, sync: &Sync<'_>, condition: &JobCondition, recorder: &EventRecorder) {
     if condition.type_ == "Complete" {
         let completions = spec(job).and_then(|spec| spec.completions);
@@ -246,7 +246,7 @@ fn announce(job: &Job, sync: &Sync<'_>, condition: &JobCondition, recorder: &Eve
     recorder.event(job, EventType::Warning, reason, message);
 }
 
-/// Creates or deletes Pods. Returns the outcome, with the first error.
+/// Creates or deletes Pods. Returns the outcome, with an error if any write failed.
 async fn perform(
     job: &Job,
     work: &Work,

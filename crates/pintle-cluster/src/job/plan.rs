@@ -53,7 +53,8 @@ pub(super) enum Work {
     Create(Vec<Pod>),
     /// Release and delete Pods that the Job no longer wants. They do not count as failed.
     Remove(Vec<Arc<Pod>>),
-    /// Delete the remaining Pods of a Job that is finished. They are counted first.
+    /// Delete the remaining Pods of a Job that is finished. Their finalizers keep them until they
+    /// are counted.
     Terminate(Vec<Arc<Pod>>),
 }
 
@@ -397,7 +398,8 @@ impl<'a> Sync<'a> {
         Work::Create(pods.collect())
     }
 
-    /// Records the outcome of the work. Returns the reason and message of an event.
+    /// Records the outcome of the work. Returns the reason and message of the event to emit, if
+    /// any.
     pub(super) fn done(
         &mut self,
         work: &Work,
@@ -470,7 +472,7 @@ fn removal_rank(pod: &Pod) -> impl Ord + use<> {
     )
 }
 
-/// Sets the Suspended condition, but `False` only if it was `True` before. Returns whether it
+/// Sets the Suspended condition; adds a missing one only if `value` is true. Returns whether it
 /// changed.
 fn ensure(
     status: &mut JobStatus,

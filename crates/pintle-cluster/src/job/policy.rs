@@ -43,7 +43,7 @@ pub(super) fn failure(job: &Job, pod: &Pod) -> Failure {
     Failure::Count
 }
 
-/// Returns the part of the Pod that the rule matches, in upstream's words.
+/// Returns why the rule matches the Pod, in upstream's words.
 fn cause(rule: &PodFailurePolicyRule, pod: &Pod) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", meta::name(&pod.metadata));

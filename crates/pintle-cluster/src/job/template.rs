@@ -15,9 +15,9 @@ use crate::meta;
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The completion index of a Pod, as annotation and label.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How often earlier Pods of the index failed.
+/// The annotation with the number of failures of earlier Pods of the index, without ignored ones.
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
-/// How many of these failures the failure policy ignored.
+/// The annotation with the number of such failures that the failure policy ignored.
 const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// The environment variable with the completion index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";

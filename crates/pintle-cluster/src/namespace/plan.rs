@@ -43,7 +43,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Adds the finalizers of each object of a kind that remains after the deletion.
+    /// Adds the objects of a kind that remain after the deletion, each given as its finalizers.
     pub(crate) fn add<'a>(
         &mut self,
         content: &Content,

@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use super::{behavior::NodeBehavior, machines::Machines};
 use crate::meta;
 
-/// How often a drain retries an eviction, and checks whether an evicted Pod is gone.
+/// How often a drain retries an eviction that a disruption budget forbids.
 const EVICTION_RETRY: Duration = Duration::from_secs(5);
+/// How often a drain checks whether evicted Pods are gone.
 const POLL: Duration = Duration::from_secs(1);
 
 /// A simulated node; see [`Cluster::node`](crate::Cluster::node).
@@ -142,7 +143,7 @@ impl NodeHandle {
     ///
     /// # Errors
     ///
-    /// Fails if the API server rejects any other request.
+    /// Fails if any other request fails.
     ///
     /// # Cancel safety
     ///

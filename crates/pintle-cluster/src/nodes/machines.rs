@@ -27,7 +27,7 @@ struct Machine {
     script: Option<NodeBehavior>,
     /// It has registered a Node, and does not register again if that is deleted.
     registered: bool,
-    /// When it last renewed its lease.
+    /// When it last renewed its lease or reported its status.
     renewed: Option<Timestamp>,
     /// When it last evicted a Pod, or noticed that its disk is full.
     evicted: Option<Timestamp>,
@@ -75,7 +75,8 @@ impl Machines {
         self.with(name, |machine| machine.script = Some(behavior));
     }
 
-    /// Returns the behavior of a node's machine: that of a script, or of the annotation.
+    /// Returns the behavior of a node's machine: from its script if there is one, else from the
+    /// annotation.
     pub(super) fn behavior(&self, node: &Node) -> Result<NodeBehavior, InvalidNodeBehavior> {
         let name = meta::name(&node.metadata);
         match self.scripted(name) {
@@ -94,7 +95,7 @@ impl Machines {
     }
 
     /// Returns when a machine last evicted a Pod because of its full disk or, before the first
-    /// eviction, when the disk became full. `None` if the disk is not full.
+    /// eviction, when the disk became full. `None` if the disk is not full or the machine is lost.
     pub(crate) fn evicting_since(&self, node: &Node, now: Timestamp) -> Option<Timestamp> {
         let is_full = self.behavior(node).is_ok_and(|it| it.disk_full && !it.lost);
         self.with(meta::name(&node.metadata), |machine| {
@@ -117,12 +118,12 @@ impl Machines {
         self.with(name, |machine| machine.registered = true);
     }
 
-    /// Records that a machine renewed its lease.
+    /// Records that a machine renewed its lease or reported its status.
     pub(super) fn renewed(&self, name: &str, now: Timestamp) {
         self.with(name, |machine| machine.renewed = Some(now));
     }
 
-    /// Returns when a machine last renewed its lease.
+    /// Returns when a machine last renewed its lease or reported its status.
     pub(super) fn last_renewal(&self, name: &str) -> Option<Timestamp> {
         self.state.lock().get(name)?.renewed
     }

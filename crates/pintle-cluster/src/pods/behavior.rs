@@ -28,7 +28,8 @@ use crate::meta;
 ///
 /// | option | meaning |
 /// |---|---|
-/// | `ready-after=30s` | the time until the containers start, instead of the cluster's |
+/// | `ready-after=30s` | the time until the containers start; default: the cluster's
+/// `pod_ready_after` |
 /// | `after=5s` | the time that they run before they exit or are evicted; default: the cluster's `pod_ready_after` |
 /// | `unready-after=5s` | for `run`: the time that they run before they are no longer ready |
 ///
@@ -150,7 +151,8 @@ impl Behavior {
         Self::new(Action::Evict(None))
     }
 
-    /// Sets how long containers run before they exit or are evicted. Has no effect on others.
+    /// Sets how long containers run before they exit or are evicted. Has no effect on other
+    /// behaviors.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         match &mut self.action {

@@ -234,7 +234,7 @@ fn is_evicted_next(cx: &Context, pod: &Pod, node: &str) -> Result<bool, Reconcil
     Ok(next == pod.metadata.uid.as_deref())
 }
 
-/// Deletes the Pod with this UID without a grace period, because it has stopped.
+/// Deletes the Pod with this UID without a grace period.
 async fn remove(cx: &Context, key: &ObjectKey, uid: &str) -> Result<(), kube::Error> {
     let pods =
         kube::Api::<Pod>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());

@@ -22,7 +22,8 @@ use super::{
 /// How fast simulated nodes start and stop Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The time from binding until Running and Ready, and the default time until an exit.
+    /// The time from binding until Running and Ready, and the default time until an exit or
+    /// eviction.
     pub(crate) ready_after: Duration,
     /// The time from deletion until stopped, limited by the grace period.
     pub(crate) stop_after: Duration,
@@ -296,8 +297,8 @@ fn stopped(pod: &Pod, host: Ipv4Addr, reason: &str, message: &str, now: Timestam
 /// How often a node with a full disk evicts a Pod.
 pub(crate) const EVICTION_PERIOD: Duration = Duration::from_secs(10);
 
-/// Returns the Pod that a node with a full disk evicts next: the least important one, then the
-/// youngest. System-critical Pods are not evicted.
+/// Returns the UID of the Pod that a node with a full disk evicts next: the least important one,
+/// then the youngest. System-critical Pods are not evicted.
 pub(crate) fn next_evicted<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a str> {
     const CRITICAL: i32 = 2_000_000_000;
     let priority = |pod: &Pod| {
@@ -327,7 +328,7 @@ fn unless_reported(pod: &Pod, step: Step) -> Step {
     }
 }
 
-/// Returns how the containers of a deleted Pod exit: by SIGTERM.
+/// Returns how containers exit that the kubelet stops: by SIGTERM.
 fn killed() -> Exit {
     Exit {
         code: 143,
@@ -380,7 +381,7 @@ fn back_off(restarts: i32, ran: Duration) -> Duration {
     }
 }
 
-/// Stops a deleted Pod after the configured delay or at the end of its grace period.
+/// Stops a deleted Pod after the configured delay, at the latest at the end of its grace period.
 fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
     let grace = pod
         .metadata

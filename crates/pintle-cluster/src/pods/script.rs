@@ -25,8 +25,8 @@ pub(crate) enum What {
 }
 
 impl Scripts {
-    /// Returns the behavior of a Pod: that of the newest matching script, of its annotation, or the
-    /// default.
+    /// Returns the behavior of a Pod: from the newest matching script, else from its annotation,
+    /// else the default.
     pub(crate) fn behavior(&self, pod: &Pod) -> Behavior {
         let behavior = |what: &What| match what {
             What::Behavior(behavior) => Some(behavior.clone()),
@@ -36,8 +36,8 @@ impl Scripts {
             .unwrap_or_else(|| Behavior::of(pod))
     }
 
-    /// Returns the logs of containers that ran during this period: those of the newest matching
-    /// script with logs, else of the annotation, else none.
+    /// Returns the lines that a container has logged: from the newest matching script with logs,
+    /// else from the annotation, else none.
     pub(crate) fn logs(&self, request: PodLogRequest<'_>) -> Vec<PodLogLine> {
         let Ok(pod) = serde_json::from_value::<Pod>(request.pod.clone()) else {
             return Vec::new();
@@ -88,7 +88,7 @@ impl Pods {
     ///
     /// It takes precedence over the annotation of a Pod and over earlier scripts. Running
     /// containers can exit or become unready, but can no longer fail to start. The script lasts as
-    /// long as the cluster: one restarted on the same server does not have it.
+    /// long as the cluster: a cluster restarted on the same server does not have it.
     ///
     /// # Errors
     ///

@@ -28,19 +28,19 @@ pub(super) enum Containers<'a> {
         ready: bool,
         restarted_after: Option<&'a Exit>,
     },
-    /// They have exited and restart after this delay, which an earlier report may have started.
+    /// They have exited and restart after this delay.
     BackOff { exit: &'a Exit, delay: Duration },
     /// They have exited for good.
     Ended(&'a Exit),
-    /// They are stopped because the Pod is deleted.
+    /// They are stopped because the Pod is deleted, is evicted, or has exceeded its deadline.
     Stopped(&'a Exit),
 }
 
-/// The node of a Pod, and the start time.
+/// Where a Pod runs, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) host: Ipv4Addr,
-    /// `None` before the containers start.
+    /// `None` leaves the reported address unchanged; there is none before the containers start.
     pub(super) address: Option<Ipv4Addr>,
     pub(super) start: Timestamp,
 }
@@ -256,7 +256,7 @@ const KUBELET_CONDITIONS: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// Returns the conditions in the order of the kubelet, followed by those of others. Transition
+/// Returns the conditions in the kubelet's order, followed by those of other writers. Transition
 /// times change only with the status.
 fn conditions(pod: &Pod, state: &Containers<'_>, now: Timestamp) -> Vec<PodCondition> {
     let names: Vec<&str> = containers(pod)

@@ -2,7 +2,8 @@
 //!
 //! Admission in the API server relies on this status: it charges the usage with each object it
 //! admits, and rejects what would exceed the limits. This loop counts the existing objects whenever
-//! something in the namespace changes, which frees the quota of deleted objects.
+//! an object of a watched kind changes in the namespace, and polls other kinds, which frees the
+//! quota of deleted objects.
 //!
 //! It reads the quota and then the objects from the server, not from caches: a cache that has the
 //! charged quota but not yet the object would count too little, and admission would admit too much.

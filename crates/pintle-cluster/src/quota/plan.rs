@@ -55,7 +55,7 @@ pub(crate) fn wait(
     PACE.checked_sub(since).filter(|wait| !wait.is_zero())
 }
 
-/// Returns true if the status has the current limits.
+/// Returns whether the status has the current limits and the usage.
 fn is_complete(quota: &ResourceQuota) -> bool {
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
     let status = quota.status.as_ref();

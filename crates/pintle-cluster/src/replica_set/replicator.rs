@@ -1,8 +1,8 @@
 //! The two kinds that maintain a number of Pods: `ReplicaSet`s, and their predecessors,
 //! `ReplicationController`s.
 //!
-//! As in kube-controller-manager, a `ReplicationController` is treated as a `ReplicaSet` with
-//! another selector. Its status does not count terminating Pods.
+//! As in kube-controller-manager, a `ReplicationController` is treated as a `ReplicaSet` with a
+//! different type of selector. Its status does not count terminating Pods.
 
 use std::borrow::Cow;
 

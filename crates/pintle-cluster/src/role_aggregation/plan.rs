@@ -7,8 +7,8 @@ use pintle::cache::Selector;
 
 use crate::meta;
 
-/// Returns the rules that an aggregated role should have, without duplicates and ordered by the
-/// names of the roles they come from, or `None` if it already has them.
+/// Returns the rules that an aggregated role should have, without duplicates and ordered by
+/// selector and then by role name, or `None` if it already has them.
 ///
 /// `roles` must be ordered by name.
 pub(crate) fn rules(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Option<Vec<PolicyRule>> {

@@ -30,7 +30,7 @@ pub(super) struct Terms {
     preferred_anti: Vec<(i64, Term)>,
 }
 
-/// A term: Pods in the same topology domain.
+/// A term: matching Pods in the same topology domain.
 #[derive(Clone, Debug, PartialEq)]
 struct Term {
     topology: String,

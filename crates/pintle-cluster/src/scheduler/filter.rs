@@ -15,7 +15,7 @@ use crate::{meta::Labels, pods::fit};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reasons: Vec<String>,
-    /// Whether it could if other Pods were evicted.
+    /// Whether the node could run the Pod if other Pods were evicted.
     pub(super) resolvable: bool,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Returns the resources that a node lacks.
+/// Checks that a node has the resources that a Pod requests.
 fn resources(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     let of = |amounts: &super::pod::Resources, name: &str| {
         amounts.get(name).copied().unwrap_or_default()
@@ -120,7 +120,7 @@ fn resources(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
 }
 
 /// Checks a Pod against a node, twice if other Pods are nominated there: with them, so that it does
-/// not take their room, and without them, because they may end up elsewhere.
+/// not take their space, and without them, because they may end up elsewhere.
 ///
 /// `node` may differ from the one in `nodes`: preemption tries nodes without some of their Pods.
 pub(super) fn check_with_nominated(

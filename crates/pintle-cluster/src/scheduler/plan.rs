@@ -15,7 +15,7 @@ use super::{
 pub(super) enum Decision {
     /// Bind it to this node.
     Bind(String),
-    /// It fits nowhere.
+    /// It cannot be scheduled.
     Refuse {
         /// Why, in the words of Kubernetes.
         message: String,
@@ -26,8 +26,8 @@ pub(super) enum Decision {
 /// Why nodes were rejected, by name. Nodes that the Pod's affinity excludes by name are absent.
 pub(super) type Rejections = BTreeMap<String, Rejection>;
 
-/// Decides where a Pod runs: on the node where preemption has made room, or on the best node that
-/// it fits. If there is none, decides which Pods to evict for it.
+/// Decides where a Pod runs: on the node where preemption has made room, or on the best node it
+/// fits on. If there is none, decides which Pods to evict for it.
 pub(super) fn schedule(pod: &Arc<PodInfo>, view: &View<'_>) -> Decision {
     if view.nodes.is_empty() {
         return Decision::Refuse {

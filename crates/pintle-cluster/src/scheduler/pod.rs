@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{meta, pods::state, volume_protection::plan::ephemeral_claim};
 
-/// Amounts by resource, in whole units; of `cpu` in thousandths.
+/// Amounts by resource, in whole units, or thousandths for `cpu`.
 pub(super) type Resources = BTreeMap<String, i64>;
 
 /// The request assumed for a container without one when nodes are compared: a tenth of a CPU and
@@ -33,7 +33,7 @@ pub(super) struct PodInfo {
     pub(super) uid: String,
     pub(super) priority: i32,
     pub(super) requests: Resources,
-    /// The requests, with defaults for containers that request nothing.
+    /// The requests, with defaults for containers that request no CPU or memory.
     pub(super) scored: Resources,
     pub(super) ports: Vec<HostPort>,
     pub(super) terms: Terms,
@@ -57,7 +57,8 @@ impl PodInfo {
         }
     }
 
-    /// Returns the properties of a newer state of the Pod, recomputing only what changed.
+    /// Returns the properties of a newer state of the Pod, recomputing them only if they may
+    /// differ.
     pub(super) fn updated(&self, pod: Arc<Pod>) -> Self {
         let resized = |pod: &Pod| {
             let mut statuses = state::container_statuses(pod);
@@ -83,7 +84,7 @@ impl PodInfo {
         meta::is_being_deleted(&self.pod.metadata)
     }
 
-    /// Returns when the Pod started. One that has not started counts as the latest.
+    /// Returns when the Pod started. A Pod that has not started counts as the latest.
     pub(super) fn started_at(&self) -> Timestamp {
         let status = self.pod.status.as_ref();
         let started = status.and_then(|status| status.start_time.as_ref());

@@ -67,7 +67,7 @@ pub(super) fn plan(
             }
         }
     }
-    // `min_by_key` returns the first of equal ones, and the nodes are in the order of their names.
+    // `min_by_key` returns the first of equal ones, and the nodes are sorted by name.
     let best = candidates.into_iter().min_by_key(|(_, it)| it.cost());
     if let Some((node, victims)) = best {
         return Ok(Preemption {

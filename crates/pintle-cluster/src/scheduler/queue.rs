@@ -1,11 +1,11 @@
 //! The Pods that wait for a node, in the order in which they are scheduled: by priority, then by
 //! age.
 //!
-//! | state | the Pod | leaves it |
+//! | state | the Pod | until |
 //! |---|---|---|
-//! | ready | is scheduled next, after a failed write with back-off | when it is taken |
-//! | in flight | has been decided on, and the writes are under way | when they are done |
-//! | refused | fits nowhere | when something changes that may help it |
+//! | ready | waits for its turn, and for its back-off after a failed write | it is taken |
+//! | in flight | has been decided on, and the writes are under way | they are done |
+//! | refused | cannot be scheduled | something changes that may help it |
 
 use std::{
     cmp::Reverse,
@@ -60,7 +60,7 @@ enum State {
 pub(super) enum Outcome {
     /// It is bound. It leaves the queue when the cache shows that.
     Bound,
-    /// Its status reports why it fits nowhere.
+    /// Its status reports why it cannot be scheduled.
     Refused,
     /// Writing failed.
     Failed,
@@ -171,7 +171,7 @@ impl Queue {
             .min()
     }
 
-    /// Records how the writes for a Pod ended. Returns whether it still waits for a node.
+    /// Records how the writes for a Pod ended. Returns whether it is still in the queue.
     pub(super) fn finish(&mut self, uid: &str, outcome: Outcome, now: Instant) -> bool {
         let Some(pending) = self.pods.get_mut(uid) else {
             return false;

@@ -38,7 +38,7 @@ pub(super) fn best<'a>(
         let scores = weighted.iter();
         scores.map(|(weight, scores)| weight * scores[index]).sum()
     };
-    // `nodes` are in the order of their names, and `min_by_key` returns the first of equal ones.
+    // `nodes` are sorted by name, and `min_by_key` returns the first of equal ones.
     let best = nodes.iter().enumerate();
     let best = best.min_by_key(|(index, node)| (-total(*index), node.pods.len()));
     best.map(|(_, node)| *node)

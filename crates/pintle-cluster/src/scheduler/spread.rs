@@ -41,7 +41,7 @@ struct Constraint {
 #[derive(Clone, Debug, PartialEq)]
 enum Counted {
     Selected(Selector),
-    /// Those with this controller. Upstream selects those that the controller and the Services of
+    /// Pods with this controller. Upstream selects those that the controller and the Services of
     /// the Pod select, which are the same unless a Service is more specific.
     Controlled(String),
 }

@@ -183,7 +183,7 @@ impl State {
         None
     }
 
-    /// Nominates a node for a Pod. Returns the Pods that lose that nomination.
+    /// Updates the nominated node of a Pod. Returns the Pods that lose their nomination to it.
     fn nominate(&mut self, pod: &Arc<PodInfo>, nomination: &Nomination) -> Vec<Arc<PodInfo>> {
         let node = match nomination {
             Nomination::Keep => return Vec::new(),
@@ -202,7 +202,7 @@ impl State {
         displaced
     }
 
-    /// Returns whether there is a Pod to decide on.
+    /// Returns whether there is a Pod to decide on, now or after it has backed off.
     pub(super) fn has_ready(&self) -> bool {
         self.queue.has_ready()
     }

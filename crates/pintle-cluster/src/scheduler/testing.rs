@@ -11,7 +11,7 @@ use super::{
     world::{Nominated, World},
 };
 
-/// A node with four CPUs and room for ten Pods; `spec` may set labels, taints and so on.
+/// A node with four CPUs and room for ten Pods; `more` may set labels, taints and so on.
 pub(super) fn node(name: &str, more: &Value) -> Value {
     let mut node = json!({
         "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
@@ -22,7 +22,7 @@ pub(super) fn node(name: &str, more: &Value) -> Value {
     node
 }
 
-/// A Pod of the application `app` that requests a CPU.
+/// A Pod that requests a CPU. Its `app` label is its name up to the first `-`.
 pub(super) fn pod(name: &str, more: &Value) -> Arc<PodInfo> {
     let mut pod = json!({
         "metadata": {

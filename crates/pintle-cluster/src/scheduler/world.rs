@@ -83,7 +83,7 @@ fn allocatable(node: &Node) -> Resources {
 
 /// A view of the cluster to plan with.
 pub(super) struct View<'a> {
-    /// By name.
+    /// Sorted by name.
     pub(super) nodes: Vec<&'a NodeInfo>,
     pub(super) nominated: &'a BTreeMap<String, Nominated>,
     pub(super) namespaces: &'a BTreeMap<String, Labels>,
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Returns the latest state of a Pod that is on a node.
+    /// Returns the properties of a newer state of a Pod that is on a node.
     pub(super) fn updated(&self, pod: Arc<Pod>) -> Arc<PodInfo> {
         let uid = meta::uid(&pod.metadata);
         Arc::new(match self.placed(uid) {

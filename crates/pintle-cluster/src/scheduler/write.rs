@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The longest message of an event.
+/// The maximum length of an event's message, in characters.
 const MESSAGE_LIMIT: usize = 1024;
 
 /// Writes bindings, conditions and deletions.
@@ -91,7 +91,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Reports why a Pod fits nowhere, after evicting Pods for it if that was decided.
+    /// Reports why a Pod cannot be scheduled, then evicts Pods for it if that was decided.
     async fn refuse(
         &self,
         pod: &PodInfo,

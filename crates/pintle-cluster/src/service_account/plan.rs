@@ -20,7 +20,7 @@ pub(crate) enum Step {
     UpdateMap(ConfigMap),
 }
 
-/// Returns the writes a namespace needs. A terminating one needs none.
+/// Returns the writes a namespace needs. A terminating namespace needs none.
 pub(crate) fn plan(
     namespace: &Namespace,
     has_account: bool,

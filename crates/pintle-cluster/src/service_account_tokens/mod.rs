@@ -106,7 +106,7 @@ async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// Requests a token that is bound to a Secret.
+/// Builds the request for a token that is bound to a Secret.
 fn request(secret: &Secret) -> TokenRequest {
     TokenRequest {
         spec: Some(TokenRequestSpec {

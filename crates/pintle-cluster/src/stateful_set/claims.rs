@@ -69,7 +69,8 @@ pub(super) fn has_foreign_controller(
     })
 }
 
-/// Returns the owners that the claim of a Pod should have, or `None` if it already has them.
+/// Returns the owners that the claim of a Pod should have, or `None` if it already has them or is
+/// about to be deleted.
 pub(super) fn desired_owners(
     set: &StatefulSet,
     pod: &Pod,

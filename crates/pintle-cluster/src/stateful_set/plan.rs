@@ -54,7 +54,7 @@ pub(super) enum Step {
     /// Fail until the claim is gone.
     AwaitClaim {
         claim: String,
-        /// The Pod that has to wait for it, if it does not exist yet.
+        /// The name of the Pod that waits for the claim, if the Pod does not exist yet.
         pod: Option<String>,
     },
     /// Replace the owners of a claim.
@@ -70,11 +70,11 @@ pub(super) enum Step {
     Delete(Arc<Pod>),
 }
 
-/// The writes of a reconcile and the status after them.
+/// The writes of a reconcile, and the status to report.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// The steps in order. A failure ends the reconcile; with parallel management, its batch is
-    /// finished first.
+    /// The steps in order. A failure skips the remaining ones; with parallel management, its batch
+    /// is finished first.
     pub(super) steps: Vec<Step>,
     pub(super) status: StatefulSetStatus,
     pub(super) requeue_after: Option<Duration>,
@@ -394,7 +394,7 @@ fn rolling_update(set: &StatefulSet) -> Option<Option<i32>> {
     Some(strategy.and_then(|it| it.rolling_update.as_ref()?.partition))
 }
 
-/// Counts the Pods that exist before the writes.
+/// Computes the status from the Pods that exist before the writes.
 fn status(observed: &Observed<'_>) -> StatefulSetStatus {
     let set = observed.set;
     let min_ready = min_ready(set);

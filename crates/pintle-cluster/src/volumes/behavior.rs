@@ -39,7 +39,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimBehavior {
-    /// The age at which it is bound; `None` if it never is.
+    /// The minimum age at which it is bound; `None` if it is never bound.
     after: Option<Duration>,
 }
 
@@ -130,7 +130,8 @@ impl fmt::Display for ClaimBehavior {
 pub(crate) type ClaimScripts = Rules<ClaimBehavior>;
 
 impl ClaimScripts {
-    /// Returns whether a claim may be bound, by the newest matching script or its annotation.
+    /// Returns whether a claim may be bound, according to the newest matching script or else its
+    /// annotation.
     ///
     /// # Errors
     ///

@@ -142,8 +142,8 @@ pub(super) fn status(
     }
 }
 
-/// Returns a volume without the binding that the loop has made. One that the user has reserved for
-/// a claim stays reserved.
+/// Returns a volume without the binding that the loop has made. A volume that the user has reserved
+/// for a claim stays reserved.
 fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
     let is_ours = meta::annotation(&volume.metadata, BOUND_BY_CONTROLLER).is_some();

@@ -329,8 +329,8 @@ fn validate_refuses_versions_that_are_not_served() {
 fn validate_names_objects_whose_crd_was_refused() {
     let (code, text) = validate("self.replcias <= 5", &samples("v1", 3));
     assert_eq!(code, Some(1), "{text}");
-    let expected = "sample.yaml: Foo \"a\": not checked, because its CRD was refused\n\
-        1 CRDs and 0 objects checked, 1 objects of refused CRDs not checked, 1 objects of other \
+    let expected = "sample.yaml: Foo \"a\": not checked, because its CRD is invalid\n\
+        1 CRDs and 0 objects checked, 1 objects of invalid CRDs not checked, 1 objects of other \
         kinds skipped: 1 problems\n";
     assert!(text.ends_with(expected), "{text}");
 }

@@ -6,9 +6,9 @@
 //!                                   crash, error, rival        crash, lost response, user
 //! ```
 //!
-//! A request of a crashed process never returns: first the process is cut off, then its futures are
-//! dropped. In the other order, code in `Drop` could still reach the server, which is impossible
-//! after a real crash.
+//! A request from a crashed process never returns: first the process is cut off, then its futures
+//! are dropped. In the other order, code in `Drop` could still reach the server, which is
+//! impossible after a real crash.
 
 pub(crate) mod feed;
 pub(crate) mod request;
@@ -45,7 +45,7 @@ use crate::{
     trace::{self, Abort},
 };
 
-/// The delay of a request of a crashed process.
+/// How late the last request of a crashed process reaches the server.
 const LATE: Duration = Duration::from_secs(30);
 /// After this idle time, requests are attributed to a timer.
 const PERIODIC: Duration = Duration::from_secs(60);
@@ -235,7 +235,7 @@ impl Gateway {
         Ok(call)
     }
 
-    /// Records the request. Returns the limit and the request if this is a hot loop.
+    /// Records the request. Also returns the limit and the fingerprint if this is a hot loop.
     fn enter(
         &self,
         target: Target,
@@ -475,7 +475,7 @@ fn plain(code: u16, body: impl Into<Bytes>) -> HttpResponse {
     response
 }
 
-/// Returns the response of a server that rejects a request.
+/// Returns an injected error response.
 fn refusal(code: u16) -> HttpResponse {
     let (reason, message) = match code {
         403 => ("Forbidden", "exceeded quota"),

@@ -82,7 +82,7 @@ pub struct Target {
     pub version: String,
     /// The namespace, if the path names one.
     pub namespace: Option<String>,
-    /// The name; for a create, the one in the body, or the prefix of a generated one with `*`.
+    /// The name; for a create, the name in the body, or the prefix of a generated name and `*`.
     pub name: String,
     /// The subresource; empty for the object itself.
     pub subresource: String,

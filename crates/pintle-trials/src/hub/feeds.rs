@@ -22,7 +22,8 @@ impl Hub {
         (until > Instant::now()).then_some(until)
     }
 
-    /// Disconnects the feeds of a resource until something has changed.
+    /// Disconnects the feeds of a resource: in a paced story until the next step, else for four
+    /// seconds.
     pub(crate) fn disconnect(&self, resource: &ResourceName) {
         let mut record = self.record.lock();
         let more = record.next_step < self.steps.len();
@@ -82,7 +83,7 @@ impl Hub {
         }
     }
 
-    /// Returns whether a resumed watch of this resource has expired, once.
+    /// Returns whether the next resumed watch of this resource has expired, and clears that.
     pub(crate) fn take_expired(&self, resource: &ResourceName) -> bool {
         self.record.lock().expired.remove(resource)
     }

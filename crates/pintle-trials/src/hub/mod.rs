@@ -230,7 +230,7 @@ impl Hub {
         Duration::from_millis(1 + self.rng.below(if long { 400 } else { 6 }))
     }
 
-    /// Sends a request of a user or an actor and returns the response.
+    /// Sends a request from a user or an actor and returns the response.
     pub(crate) async fn call(
         &self,
         method: Method,

@@ -103,7 +103,7 @@ pub(crate) struct Record {
 /// Injects a fault right after a commit of a program.
 pub(crate) type Inject = Box<dyn Fn(Fault) + Send + Sync>;
 
-/// Records every commit.
+/// Records every commit, and injects the fault that is armed for a write of a program.
 pub(super) struct Hook {
     pub(super) record: Arc<Mutex<Record>>,
     pub(super) notified: [Arc<Notify>; 2],
@@ -260,7 +260,7 @@ impl Record {
         generated.unwrap_or_else(|| self.random.renamed(name))
     }
 
-    /// Returns the fault that is armed for this point, if any.
+    /// Returns the fault that is armed for this point, if any, and counts it as injected.
     pub(crate) fn fault(&mut self, event: bool, fingerprint: &str, nth: u32) -> Option<Fault> {
         for (i, armed) in self.armed.iter_mut().enumerate() {
             let (expected, from) = match &armed.point {

@@ -152,7 +152,7 @@ pub(crate) fn fresh(path: &State, fresh: &State, step: usize) -> Option<Violatio
     Some(violation)
 }
 
-/// Compares the requests of two runs. Returns a description of the first difference.
+/// Compares the writes of two runs. Fails with a description of the first difference.
 pub(crate) fn same_requests(a: &Trace, b: &Trace, random: &Random) -> Result<(), String> {
     let writes = |trace: &'_ Trace| -> Vec<Request> {
         let counts =

@@ -189,8 +189,8 @@ fn rivals(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     })
 }
 
-/// The user acts right after each write: applies the next step, deletes the object, or recreates
-/// it.
+/// The user acts right after each write: applies the next step, deletes or recreates the object, or
+/// deletes its namespace.
 fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     let mut plans = Vec::new();
     for request in writes(trace).filter(|request| is_effective(request)) {
@@ -307,7 +307,7 @@ fn drift(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
         .collect()
 }
 
-/// The process is stopped during each step, and others delay each deletion.
+/// The process is stopped during each step, or another user's finalizer delays a deletion.
 fn stops(_: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     if pace == Pace::Rapid {
         return Vec::new();
@@ -352,7 +352,7 @@ fn defaulting(_: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     vec![Plan::single(Fault::Defaulting, Point::Step(0), pace)]
 }
 
-/// Returns plans with two crashes: one during the recovery from another.
+/// Returns plans with two faults: a crash during the recovery from a crash or a lost response.
 pub(crate) fn crash_pairs(reference: &Trace, pace: Pace) -> Vec<Plan> {
     let writes: Vec<&Request> = writes(reference).filter(|it| is_effective(it)).collect();
     let mut plans = Vec::new();
@@ -378,7 +378,7 @@ pub(crate) fn crash_pairs(reference: &Trace, pace: Pace) -> Vec<Plan> {
     plans
 }
 
-/// Returns a random plan: one to four single faults of the reference, and random latencies.
+/// Returns a random plan: up to four single faults of the reference, and random latencies.
 pub(crate) fn random(singles: &[Plan], seed: u64) -> Plan {
     let rng = pintle_clock::Rng::with_seed(seed);
     let mut plan = Plan {

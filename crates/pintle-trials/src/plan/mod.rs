@@ -57,7 +57,7 @@ pub enum Fault {
     DriftDelete,
     /// Another user resets the object to an earlier state.
     DriftEdit,
-    /// Another user deletes the object, and a finalizer of a third one delays the deletion.
+    /// Another user deletes the object, and a third user's finalizer delays the deletion.
     DriftHeld,
     /// The process is stopped while the user applies the step.
     Stopped,
@@ -163,7 +163,7 @@ impl Fault {
                 "the watch was down from this event until after the next change".into()
             }
             Self::TimeTravel => {
-                "the API server answered with the state before this step for ten seconds; before an \
+                "the API server served the state before this step for ten seconds; before an \
                  event, the process also restarted"
                     .into()
             }
@@ -276,7 +276,7 @@ impl Plan {
         }
     }
 
-    /// Returns the name of the first fault's family.
+    /// Returns the names of the faults' families, joined by `+`, or `no-fault`.
     pub fn family(&self) -> String {
         let mut faults = self.faults.iter().map(|(fault, _)| fault.name());
         let first = faults.next().unwrap_or_else(|| "no-fault".to_owned());

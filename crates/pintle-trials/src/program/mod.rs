@@ -8,9 +8,9 @@
 //!    └────────────── kill, stop, continue ───┘
 //! ```
 //!
-//! The planners, the story and the oracles are the same as for a controller in this process. A
-//! write is known from what the server commits, and the fault is injected before the response
-//! leaves: a crash after one write is also a crash before the next write.
+//! The planners, the story and the oracles are the same as for a controller in this process. Writes
+//! are observed as commits of the server, and the fault is injected before the response leaves: a
+//! crash after one write is also a crash before the next write.
 
 mod proxy;
 mod story;
@@ -83,12 +83,12 @@ pub(crate) struct Program {
 /// kubeconfig.
 ///
 /// `command` is run by a shell, with `{}` replaced by the path of a kubeconfig, which is also in
-/// the environment as `KUBECONFIG`. `story` is a folder of YAML files, which are applied in the
-/// order of their names, one step for each object. Files whose names end with `.delete.yaml` delete
-/// the objects that they name. CRDs, and files whose names start with `given`, are installed before
-/// the program starts.
+/// the environment as `KUBECONFIG`. `story` is a directory of YAML files, which are applied in file
+/// name order, one step for each object. Files whose names end with `.delete.yaml` delete the
+/// objects that they name. CRDs, and files whose names start with `given`, are installed before the
+/// program starts.
 ///
-/// Scenarios run in real time and take some seconds each. By default there are four for every
+/// Scenarios run in real time and take some seconds each. By default, four run concurrently on each
 /// core.
 ///
 /// ```no_run

@@ -41,7 +41,7 @@ impl Gate {
         self.cut();
     }
 
-    /// Holds back everything that the server sends.
+    /// Holds back everything that the server sends for a while.
     pub(super) fn hold(&self, for_time: Duration) {
         *self.held_until.lock() = Some(Instant::now() + for_time);
     }

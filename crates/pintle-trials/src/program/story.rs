@@ -1,4 +1,4 @@
-//! Reads a story from a folder of YAML files.
+//! Reads a story from a directory of YAML files.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::{
     story::{Desired, KindRef, Step},
 };
 
-/// The content of a folder.
+/// The content of a story directory.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) crds: Vec<Value>,
@@ -23,7 +23,7 @@ pub(super) struct Files {
     pub(super) steps: Vec<Step>,
 }
 
-/// Reads a folder.
+/// Reads a story directory.
 pub(super) fn load(folder: &Path) -> Result<Files, String> {
     let mut documents = Vec::new();
     for file in files(folder)? {
@@ -64,7 +64,7 @@ pub(super) fn load(folder: &Path) -> Result<Files, String> {
     Ok(found)
 }
 
-/// Returns the YAML and JSON files of a folder, by name.
+/// Returns the YAML and JSON files of a directory, sorted by name.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let wrong = |error| format!("cannot read {}: {error}", folder.display());
     let mut files = Vec::new();
@@ -135,7 +135,7 @@ fn kind_of(server: &ApiServer, crds: &[Value], value: &Value) -> Result<KindRef,
         }
     }
     Err(format!(
-        "unknown kind {kind:?} of {api_version:?}; add its CRD to the folder"
+        "unknown kind {kind:?} of {api_version:?}; add its CRD to the directory"
     ))
 }
 

@@ -29,7 +29,7 @@ pub(super) fn trace(report: &Report) -> Value {
     })
 }
 
-/// Returns the failing run and, if it differs, the reference.
+/// Returns the failing run and, if there is one, the reference.
 fn runs(failure: &Failure) -> Vec<Value> {
     let plan = failure.plan.to_string();
     let sentence = format!(

@@ -32,7 +32,7 @@ pub struct Report {
     pub vanished: usize,
     /// The number of scenarios of each family.
     pub families: BTreeMap<String, usize>,
-    /// Some of the failures, the most informative first.
+    /// Some of the failures: only a few of each family.
     pub failures: Vec<Failure>,
     /// The first difference between two runs without faults, if there is one.
     pub nondeterministic: Option<String>,
@@ -103,7 +103,7 @@ impl Failure {
     }
 }
 
-/// Returns which writes of the reference were never sent, and which were sent more often.
+/// Returns which writes took effect less or more often than in the reference.
 fn why(failure: &Failure, reference: &Trace) -> Vec<String> {
     let count = |trace: &Trace| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Report {
         }
     }
 
-    /// Returns whether no scenario failed.
+    /// Returns whether no scenario failed and the used permissions match the Role, if there is one.
     pub fn is_ok(&self) -> bool {
         self.failures.is_empty()
             && self.missing_permissions.is_empty()

@@ -42,7 +42,8 @@ fn answer(kinds: &[ResourceName], request: &AdmissionRequest) -> AdmissionRespon
     let object = request.object();
     let mut patch = annotate(&object["metadata"], "/metadata");
     let template = &object["spec"]["template"];
-    // Neither Pods that workload controllers create from a template nor running workloads change.
+    // Change a template only when its workload is created, so that running workloads stay as they
+    // are.
     let is_workload = resource.group == "apps" && resource.plural != "replicasets";
     if template.is_object() && request.operation() == "CREATE" && is_workload {
         patch.extend(annotate(&template["metadata"], "/spec/template/metadata"));

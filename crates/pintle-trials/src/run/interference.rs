@@ -152,7 +152,7 @@ async fn delete(hub: &Hub, path: &str) -> bool {
         .is_success()
 }
 
-/// Adds the finalizer of another user. Returns whether the object exists.
+/// Adds the finalizer of another user. Returns whether that succeeded.
 async fn add_finalizer(hub: &Hub, path: &str) -> bool {
     edit_finalizers(hub, path, |finalizers| {
         finalizers.push(HELD.into());

@@ -121,7 +121,7 @@ impl Setup {
 pub(crate) struct Expected {
     /// The state after each step.
     pub(crate) steps: BTreeMap<usize, Arc<State>>,
-    /// After the user deleted the object of the story at this step.
+    /// The state after the user deleted the object of the story at this step.
     pub(crate) absent: BTreeMap<usize, Arc<State>>,
     /// Earlier states of objects, as merge patches, by object.
     pub(crate) edits: BTreeMap<String, Value>,

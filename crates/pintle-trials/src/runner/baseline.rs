@@ -36,11 +36,11 @@ pub(crate) struct Baseline {
     pub(crate) deterministic: bool,
 }
 
-/// The maximum number of requests in a virtual minute without a story.
+/// The maximum number of requests per virtual minute for a story without steps.
 const LIMIT: usize = 600;
 /// The difference between the seeds of two runs.
 const OTHER_SEED: u64 = 1 << 32;
-/// The number that each step adds.
+/// The number that each step adds to [`LIMIT`].
 const LIMIT_PER_STEP: usize = 200;
 
 impl Check {
@@ -330,7 +330,7 @@ impl Baseline {
             }
             return expected;
         }
-        // A shorter story is compared with a reference of its own.
+        // A shorter story is compared with its own reference.
         let steps = self.steps_of(check, plan);
         let reference = Plan {
             faults: Vec::new(),
@@ -359,7 +359,7 @@ impl Baseline {
         expected
     }
 
-    /// Returns the changes that the controller made to objects of other users.
+    /// Reports a change that the controller made to an object of another user.
     #[allow(clippy::unused_self, reason = "grouped with the other oracles")]
     pub(crate) fn foreign(&self, check: &Check, trace: &Trace) -> Option<Violation> {
         let given = &check.setup.given;

@@ -1,7 +1,7 @@
 //! Runs a check: references first, then scenarios on all cores until the budget ends.
 //!
 //! ```text
-//! regressions ─► references ─► fresh clusters, bystanders ─► single faults ─► pairs ─► seeds ─► report
+//! references ─► fresh clusters, bystanders ─► regressions ─► single faults ─► pairs ─► seeds ─► report
 //! ```
 
 pub(crate) mod baseline;

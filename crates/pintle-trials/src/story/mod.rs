@@ -171,7 +171,7 @@ impl Story {
         Self::default()
     }
 
-    /// Creates the object, or updates everything except its status to this state.
+    /// Adds a step that creates the object, or updates everything except its status to this state.
     pub fn apply<K>(mut self, object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -184,7 +184,7 @@ impl Story {
         self
     }
 
-    /// Deletes the object with the name and namespace of this one.
+    /// Adds a step that deletes the object with the name and namespace of this one.
     pub fn delete<K>(mut self, object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,

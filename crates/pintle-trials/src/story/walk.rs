@@ -18,7 +18,7 @@ const DEPTH: usize = 3;
 /// A change of one property.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
-    /// `spec.replicas`
+    /// The path of the property, such as `spec.replicas`.
     pub(crate) path: Vec<String>,
     /// The new value.
     pub(crate) value: Value,

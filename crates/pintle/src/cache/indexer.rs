@@ -63,7 +63,7 @@ pub(super) struct State<K> {
 
 #[derive(Clone, Copy)]
 pub(super) struct IndexState {
-    /// Whether it also covers the objects that existed before it.
+    /// Whether it also covers the objects that existed before it, and has not been replaced.
     pub(super) ready: bool,
     /// Whether it was inherited from a predecessor, and can therefore be redefined.
     pub(super) inherited: bool,

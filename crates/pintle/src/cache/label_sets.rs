@@ -25,7 +25,7 @@ pub(super) struct LabelSets {
     of_slot: Vec<u32>,
 }
 
-/// A label set, in the order of the first object that has it.
+/// A label set. The same labels in another order are another set.
 #[derive(Default)]
 struct LabelSet {
     text: Box<str>,

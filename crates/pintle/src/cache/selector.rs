@@ -83,7 +83,8 @@ impl Selector {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// Returns whether this selector matches no object.
+    /// Returns whether this is the [`nothing`](Self::nothing) selector. Contradictory requirements
+    /// do not count.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
@@ -297,7 +298,7 @@ impl fmt::Display for Selector {
 impl TryFrom<&LabelSelector> for Selector {
     type Error = InvalidSelector;
 
-    /// Converts a workload's `spec.selector`. An empty one matches everything.
+    /// Converts a workload's `spec.selector`. An empty selector matches everything.
     fn try_from(selector: &LabelSelector) -> Result<Self, InvalidSelector> {
         let invalid = |text: &str, expected| InvalidSelector {
             text: text.to_owned(),

@@ -115,7 +115,7 @@ impl<K> Store<K> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// Iterates over all objects in the order of their slots.
+    /// Iterates over all objects in slot order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Object<K>> {
         self.slots.iter().flatten()
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// A `resourceVersion` that is not a decimal number as API servers write it.
+/// The error returned for a `resourceVersion` that is not a positive decimal number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot compare resourceVersion {text:?}: it is not a positive decimal number")]
 pub struct OpaqueVersion {

@@ -67,7 +67,7 @@ fn refusal(status: &Status) -> String {
     let code = http::StatusCode::from_u16(status.code).ok();
     let title = match (status.reason.as_str(), code) {
         ("", Some(code)) => code.to_string(),
-        ("", None) => "refused".to_owned(),
+        ("", None) => "request failed".to_owned(),
         (reason, Some(code)) => format!("{} {reason}", code.as_u16()),
         (reason, None) => reason.to_owned(),
     };

@@ -75,8 +75,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Fails if a named kubeconfig does not exist or is unusable, `master` has no scheme, or the
-    /// environment of a Pod is incomplete.
+    /// Fails if a named kubeconfig does not exist or is unusable, `master` has no scheme or host,
+    /// or the environment of a Pod is incomplete.
     pub async fn named(
         kubeconfig: Option<&Path>,
         master: Option<&Uri>,

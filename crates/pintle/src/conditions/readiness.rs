@@ -41,21 +41,21 @@ enum State {
 }
 
 impl Readiness {
-    /// The object matches its spec.
+    /// Creates the readiness of an object that matches its spec.
     ///
     /// `reason` is one CamelCase word for programs, `message` a sentence for people.
     pub fn ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::Ready, reason, message)
     }
 
-    /// The object does not match its spec yet, and the controller is working on it: waiting for a
-    /// rollout, or retrying an error.
+    /// Creates the readiness of an object that does not match its spec yet while the controller
+    /// works on it: waiting for a rollout, or retrying an error.
     pub fn in_progress(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::InProgress, reason, message)
     }
 
-    /// The object will not become ready without intervention: its spec is invalid, or a deadline
-    /// has passed.
+    /// Creates the readiness of an object that will not become ready without intervention: its spec
+    /// is invalid, or a deadline has passed.
     pub fn stalled(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::Stalled, reason, message)
     }

@@ -41,7 +41,7 @@ pub(super) struct AppliedConfigurations {
     kinds: Mutex<BTreeMap<GroupKind, BTreeMap<ObjectKey, Record>>>,
 }
 
-/// How many records of children that are gone may accumulate before they are removed.
+/// How many records beyond twice the number of cached objects trigger the removal of stale ones.
 const SLACK: usize = 64;
 
 /// The configuration that was sent, and the result on the server.
@@ -131,7 +131,7 @@ impl AppliedConfigurations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stored {
     digest: u64,
-    /// Whether the object has every field that the configuration sets. One that it lacks is
+    /// Whether the object has every field that the configuration sets. A missing field is
     /// write-only or was dropped, so its value cannot be checked.
     is_complete: bool,
 }

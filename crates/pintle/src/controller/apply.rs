@@ -145,9 +145,9 @@ impl ApplyError {
 ///
 /// - Sets the controller reference to the reconciled object, and the object's namespace if `child`
 ///   is of a namespaced kind and names none.
-/// - Refuses to change an existing object that the reconciled object does not control, whether or
-///   not it has another controller. A child that is not in the cache is first looked up on the
-///   server, because applying would silently adopt an existing object.
+/// - Fails if the child exists and the reconciled object does not control it, whether or not it has
+///   another controller. A child that is not in the cache is first looked up on the server, because
+///   applying would silently adopt an existing object.
 /// - Leaves a child that is being deleted alone, and returns it with its deletion timestamp. The
 ///   owner is reconciled when the child is gone or, if the child is not in the cache, after five
 ///   seconds.

@@ -50,7 +50,7 @@ pub(super) struct Settings<K: Kind> {
     pub(super) predicate: Option<Predicate<K>>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) wakes: Vec<Wake>,
-    /// The permissions in the namespaces of the factory that are known so far.
+    /// The permissions known so far in the factory's namespaces.
     pub(super) rules: Rules,
     /// The permissions in namespaces that inputs name.
     pub(super) own_rules: Rules,
@@ -252,7 +252,7 @@ impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
 }
 
 impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
-    /// Cleans up outside the cluster when an object is deleted.
+    /// Sets a function that cleans up outside the cluster when an object is deleted.
     ///
     /// Every object gets the finalizer `name` before its first reconcile. Once the object is being
     /// deleted, `cleanup` is called instead of the reconcile function, and the finalizer is removed

@@ -173,7 +173,7 @@ impl BuiltController {
     }
 
     /// Opens the caches, registers the handlers, creates the queue and starts the external sources.
-    /// Starts no informer. Called inside a tokio runtime.
+    /// Starts no informer. Must be called inside a tokio runtime.
     pub(crate) fn open(self, defaults: Defaults) -> Result<Opened, ControllerError> {
         (self.open)(defaults)
     }

@@ -50,12 +50,14 @@ use crate::{
 ///
 /// All writes name the controller's [field manager](super::Controller::field_manager).
 ///
-/// **Read your own writes.** The next reconcile of the same key starts only when the controller's
-/// caches show what this one wrote. A kind is matched by group and kind, so writing a `Pod` also
-/// waits for a cache of `PartialObjectMeta<Pod>` or of a struct with a few of its fields. This does
-/// not cover writes made through [`client`](Self::client), kinds the controller does not watch, and
-/// objects its caches may never show: those outside the informers' namespace and, under a label or
-/// field selector, any write except a deletion.
+/// **Read your own writes.** The next reconcile of the same key waits until the controller's caches
+/// show what this one wrote, by default for up to 5 s (see
+/// [`read_own_writes_within`](super::Controller::read_own_writes_within)). A kind is matched by
+/// group and kind, so writing a `Pod` also waits for a cache of `PartialObjectMeta<Pod>` or of a
+/// struct with a few of its fields. This does not cover writes made through
+/// [`client`](Self::client), kinds the controller does not watch, and objects its caches may never
+/// show: those outside the informers' namespace and, under a label or field selector, any write
+/// except a deletion.
 pub struct Context<S = ()> {
     pub(super) inner: Inner,
     pub(super) state: Arc<S>,
@@ -130,7 +132,7 @@ impl<S> Context<S> {
         &self.inner.shared.client
     }
 
-    /// Returns whether the next reconcile of the key starts only when the caches show what this one
+    /// Returns whether the next reconcile of the key waits for the caches to show what this one
     /// wrote.
     pub(super) fn waits_for_own_writes(&self) -> bool {
         self.inner.shared.own_writes.is_some()

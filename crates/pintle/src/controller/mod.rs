@@ -34,7 +34,9 @@
 //! # Guarantees
 //!
 //! - The first reconcile starts when every cache is filled *and* every handler has seen it.
-//! - A reconcile sees what the previous reconcile of the same key wrote through its [`Context`].
+//! - A reconcile sees what the previous reconcile of the same key wrote through its [`Context`],
+//!   unless the caches take longer than
+//!   [`read_own_writes_within`](Controller::read_own_writes_within).
 //! - A deletion reaches the queue regardless of the predicates, even if the watch missed it.
 //! - The first list and resyncs enter the queue at low priority, so they do not delay real changes.
 //!

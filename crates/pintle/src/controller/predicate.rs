@@ -6,7 +6,8 @@ use std::{fmt, sync::Arc};
 
 use crate::cache::{Object, Selector};
 
-/// Decides whether a change to a `K` enqueues anything, from the object before and after it.
+/// Decides whether a change to a `K` enqueues anything, from the object before and after it. The
+/// predicates about changes, such as [`labels_changed`](Self::labels_changed), admit all additions.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

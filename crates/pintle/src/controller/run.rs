@@ -124,8 +124,8 @@ impl<K: Kind, S: Send + Sync + 'static, E: Into<BoxError> + 'static> Controller<
     ///
     /// # Errors
     ///
-    /// Fails if a cache is not filled in time, an informer stops, the finalizer's name is invalid,
-    /// or an object of another cluster is owned.
+    /// Fails if a cache is not filled in time, an informer stops, the finalizer's name or a
+    /// reference path is invalid, or a kind of another cluster is owned.
     ///
     /// # Cancel safety
     ///

@@ -32,13 +32,15 @@ impl<S> Context<S> {
     /// that `object` is still current.
     ///
     /// Call it once per reconcile, with the complete status: a second call with the same `object`
-    /// would be a conflict. For conditions within `status`, use
-    /// [`set_condition`](crate::conditions::set_condition) with [`clock`](Self::clock).
+    /// would compare with an outdated status and, if it changes a list, be a conflict. For
+    /// conditions within `status`, use [`set_condition`](crate::conditions::set_condition) with
+    /// [`clock`](Self::clock).
     ///
     /// # Errors
     ///
-    /// Fails with a conflict if `object` was replaced by another of its name or, in the case above,
-    /// has changed. "Not found" also means that the kind has no status subresource.
+    /// Fails with a conflict if `object` was replaced by another of its name or, if the patch
+    /// changes a list, has changed since it was read. "Not found" also means that the kind has no
+    /// status subresource.
     ///
     /// # Cancel safety
     ///

@@ -166,8 +166,8 @@ impl Owners {
     }
 
     /// Returns the key of the owner that `owner` names, if it is of the controller's kind.
-    /// `namespace` is that of the owned object; `exists` returns whether the controller's own cache
-    /// has a key.
+    /// `namespace` is the owned object's namespace; `exists` returns whether the controller's own
+    /// cache has a key.
     pub(super) fn key(
         &self,
         owner: &OwnerRef,

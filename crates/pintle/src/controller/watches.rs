@@ -31,7 +31,7 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
 
     /// Like [`owns`](Self::owns), for the objects that `input` names.
     ///
-    /// An input of another cluster is an error of [`run`](Self::run).
+    /// With an input of another cluster, [`run`](Self::run) fails.
     pub fn owns_from<C: Kind>(self, input: WatchInput<C>) -> Self {
         self.on_owned(input, None)
     }

@@ -231,7 +231,8 @@ impl Workers {
         });
     }
 
-    /// Reconciles a key. Returns the next one if it is ready and the controller is not stopping.
+    /// Reconciles a key. After a success, may return the next key, unless the controller is
+    /// stopping.
     async fn process(
         &self,
         item: Item<ObjectKey>,

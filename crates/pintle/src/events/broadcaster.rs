@@ -216,7 +216,7 @@ impl EventBroadcaster {
     }
 
     /// Starts writing events to the API server: as `events.k8s.io/v1`, or as `core/v1` if discovery
-    /// does not list that. Events are queued until discovery has responded.
+    /// of that API fails. Events are queued until discovery has responded.
     pub fn start_recording(&self, client: Client) -> SinkHandle {
         let sink = ApiSink::new(client);
         let asked = sink.clone();
@@ -375,7 +375,7 @@ impl fmt::Debug for EventBroadcaster {
     }
 }
 
-/// Returns this machine's host name, if it can be found without a system call.
+/// Returns this machine's host name from `HOSTNAME` or `/etc/hostname`, or else `unknown`.
 fn machine() -> String {
     let name = env::var("HOSTNAME")
         .ok()

@@ -141,7 +141,7 @@ async fn contained<T>(attempt: impl Future<Output = Result<T, SinkError>>) -> Re
 /// Logs an event that was abandoned, at debug level if the failure is part of normal operation.
 pub(super) fn report(error: &SinkError, object: Option<&str>, reason: Option<&str>) {
     if error.is_expected() {
-        tracing::debug!(%error, object, reason, "server refused the event; dropping it");
+        tracing::debug!(%error, object, reason, "server rejected the event; dropping it");
     } else {
         tracing::error!(%error, object, reason, "failed to write event; dropping it");
     }

@@ -13,9 +13,9 @@ use k8s_openapi::{
 
 use crate::clock::Rng;
 
-/// The longest reason, action or instance that `events.k8s.io/v1` accepts.
+/// The maximum length, in bytes, of a reason, action or instance in `events.k8s.io/v1`.
 const MAX_WORD: usize = 128;
-/// The longest note that `events.k8s.io/v1` accepts.
+/// The maximum length, in bytes, of a note in `events.k8s.io/v1`.
 const MAX_NOTE: usize = 1024;
 
 /// The type of an event.
@@ -62,7 +62,7 @@ pub struct Occurrence {
     pub regarding: ObjectReference,
     /// A second object that is involved.
     pub related: Option<ObjectReference>,
-    /// What the controller did or tried to do; defaults to the reason.
+    /// What the controller did or tried to do. If unset, `events.k8s.io/v1` events have the reason.
     pub action: Option<String>,
     /// Annotations of the event itself.
     pub annotations: BTreeMap<String, String>,

@@ -54,7 +54,8 @@ impl NewEvent {
         }
     }
 
-    /// Sets the machine-readable action that was taken or attempted. Default: the reason.
+    /// Sets the machine-readable action that was taken or attempted. Default in `events.k8s.io/v1`:
+    /// the reason.
     pub fn action(mut self, action: impl Into<String>) -> Self {
         self.action = Some(action.into());
         self
@@ -125,7 +126,7 @@ impl EventRecorder {
             self.shared.refuse();
             tracing::error!(
                 reason,
-                "event dropped: its object has no kind or apiVersion"
+                "dropping event: its object has no kind or apiVersion"
             );
             return;
         }

@@ -43,8 +43,8 @@ pub trait EventSink<E>: Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The server refused the event. Not retried, unless the server was merely busy.
-    #[error("server refused the event: {0}")]
+    /// The server rejected the event. Not retried, unless the server was merely busy.
+    #[error("server rejected the event: {0}")]
     Refused(#[source] Box<Status>),
     /// The event could not be turned into a request. Not retried.
     #[error("cannot build a request for the event: {0}")]
@@ -70,7 +70,7 @@ impl SinkError {
         matches!(self, Self::Refused(status) if status.reason == "AlreadyExists")
     }
 
-    /// Returns whether the refusal is part of normal operation: the event already exists, or its
+    /// Returns whether the rejection is part of normal operation: the event already exists, or its
     /// namespace is terminating.
     pub(super) fn is_expected(&self) -> bool {
         let terminating = |status: &Status| {

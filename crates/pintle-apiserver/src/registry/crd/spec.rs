@@ -1,4 +1,5 @@
-//! Validation of a definition's names, columns, selectable fields, scale subresource and conversion.
+//! Validation of a definition's names, columns, selectable fields, scale subresource and
+//! conversion.
 //!
 //! Upstream moves what all versions have in common to the top of the spec before it validates, so
 //! errors in it have that path.

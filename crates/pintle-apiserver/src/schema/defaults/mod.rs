@@ -100,8 +100,8 @@ fn below(value: &mut Value, ty: &FieldType) {
     }
 }
 
-/// Returns true if a field is unset: absent, null or, unless it is a `pointer`, zero. `false`
-/// counts as set.
+/// Returns true if a field is unset: absent, null or, unless it is a `pointer`, zero or empty.
+/// `false` counts as set.
 fn unset(value: Option<&Value>, pointer: bool) -> bool {
     match value {
         None | Some(Value::Null) => true,

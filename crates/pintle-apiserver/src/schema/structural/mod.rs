@@ -171,8 +171,8 @@ impl Structural {
     }
 
     /// Validates an object against the schema, and adds further errors. `old` is the object it
-    /// replaces, if any: violations in unchanged parts are tolerated, so that a stricter schema does
-    /// not freeze existing objects.
+    /// replaces, if any: violations in unchanged parts are tolerated, so that a stricter schema
+    /// does not freeze existing objects.
     pub(crate) fn validate_with(
         &self,
         object: &Value,

@@ -42,8 +42,9 @@ impl Walk {
     }
 }
 
-/// Drops every field that the schema does not specify, and returns their paths. `apiVersion`,
-/// `kind` and `metadata` are preserved at the root and in embedded resources.
+/// Drops every field that the schema does not specify. Returns the sorted paths of these fields, at
+/// most `MAX_PATHS`. `apiVersion`, `kind` and `metadata` are preserved at the root and in embedded
+/// resources.
 pub(super) fn prune(value: &mut Value, schema: &Node, root: bool) -> Vec<String> {
     let mut walk = Walk::default();
     walk.prune(value, Some(schema), root);

@@ -30,7 +30,7 @@ pub(super) enum Verdict {
     Collect { gone: bool },
 }
 
-/// The start of pending evictions, by UID of the Pod: it tolerates a taint for a limited time, or
+/// When each pending eviction started, by Pod UID: the Pod tolerates a taint for a limited time, or
 /// its node is gone. As in kube-controller-manager, the time starts over after a restart.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines(BTreeMap<String, (Reason, Timestamp)>);
@@ -43,7 +43,7 @@ enum Reason {
 
 impl Deadlines {
     /// Returns the verdict for a pending eviction: wait until `time` has passed since it became
-    /// pending.
+    /// pending, then remove the Pod.
     fn left(&mut self, pod: &Pod, why: Reason, time: Duration, now: Timestamp) -> Verdict {
         let uid = meta::uid(&pod.metadata).to_owned();
         let since = self.0.get(&uid).filter(|(known, _)| *known == why);
@@ -58,7 +58,7 @@ impl Deadlines {
         }
     }
 
-    /// Forgets a Pod. Returns whether its eviction was pending.
+    /// Forgets a Pod. Returns whether its eviction because of a taint was pending.
     pub(super) fn cancel(&mut self, uid: &str) -> bool {
         let cancelled = self.0.remove(uid);
         cancelled.is_some_and(|(why, _)| why == Reason::Taint)

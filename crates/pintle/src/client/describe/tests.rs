@@ -42,5 +42,5 @@ fn status_without_message_shows_code_and_reason() {
     let status = |reason, code| Status::failure("", reason).with_code(code);
     assert_eq!(refusal(&status("", 404)), "404 Not Found");
     assert_eq!(refusal(&status("Gone", 0)), "Gone");
-    assert_eq!(refusal(&status("", 0)), "refused");
+    assert_eq!(refusal(&status("", 0)), "request failed");
 }

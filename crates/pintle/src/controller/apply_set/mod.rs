@@ -113,9 +113,9 @@ impl<S> Context<S> {
 /// - Checks every child before it sends anything: it has a name, is in the scope of its owner, is
 ///   of a kind the controller watches, and is in the set once.
 /// - Applies the children one after the other in the order in which they were added, each like
-///   [`apply_owned`](super::Context::apply_owned): with the controller reference, refusing objects
-///   that are not the owner's, and only if something differs. If one fails, the others are still
-///   applied.
+///   [`apply_owned`](super::Context::apply_owned): with the controller reference, failing for
+///   existing objects that the owner does not control, and only if something differs. If one fails,
+///   the others are still applied.
 /// - If every child was applied, deletes the other objects of the set, ordered by group, kind,
 ///   namespace and name. Each deletion has the cached UID and `resourceVersion` as preconditions,
 ///   so an object that has changed since is left alone until the next reconcile.
@@ -451,7 +451,7 @@ fn unwanted(
     found
 }
 
-/// Whether the server accepts `text` as the value of a label that has one.
+/// Returns whether `text` is a valid, non-empty label value.
 fn is_label_value(text: &str) -> bool {
     let ends = |end: Option<u8>| end.is_some_and(|end| end.is_ascii_alphanumeric());
     let bytes = text.as_bytes();

@@ -35,8 +35,8 @@ pub(super) const REFRESH: Duration = Duration::from_mins(30);
 /// server costs neither order nor memory. Once written, it is *idle* until it occurs again, is
 /// refreshed, or was silent long enough to be removed.
 ///
-/// At most 4096 events are cached. An idle one makes room for a new one; while none is idle, new
-/// ones are rejected.
+/// At most 4096 events are cached. An idle event whose count is written makes room for a new one;
+/// while there is none, new events are rejected.
 #[derive(Debug)]
 pub(super) struct SeriesCache {
     entries: LruCache<String, Entry>,
@@ -70,7 +70,7 @@ enum Stage {
 pub(super) enum Observed {
     /// It will be part of a write.
     Due,
-    /// It was counted in a series that the server knows.
+    /// It was added to the count of a series.
     Counted,
     /// The cache has no room for it.
     Rejected,
