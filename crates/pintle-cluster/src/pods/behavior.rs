@@ -28,8 +28,7 @@ use crate::meta;
 ///
 /// | option | meaning |
 /// |---|---|
-/// | `ready-after=30s` | the time until the containers start; default: the cluster's
-/// `pod_ready_after` |
+/// | `ready-after=30s` | the time until the containers start; default: the cluster's `pod_ready_after` |
 /// | `after=5s` | the time that they run before they exit or are evicted; default: the cluster's `pod_ready_after` |
 /// | `unready-after=5s` | for `run`: the time that they run before they are no longer ready |
 ///
