@@ -19,7 +19,8 @@ use crate::Flags;
 
 const USER_AGENT: &str = concat!("pintle-bench/", env!("CARGO_PKG_VERSION"));
 
-/// Returns a client for the server named by the flags, and the number of body bytes it received.
+/// Returns a client for the server that the flags name, and a counter of the body bytes it
+/// receives.
 pub(crate) async fn connect(flags: &Flags) -> Result<(Client, Arc<AtomicU64>)> {
     let client = match (&flags.url, &flags.kubeconfig) {
         (Some(url), None) => {

@@ -1,8 +1,9 @@
 //! Pintle's side of the comparison with client-go, controller-runtime and kube-rs.
 //!
-//! `pintle-bench BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of JSON;
-//! the programs in `peers/` take the same flags and print the same line. `cargo xtask bench` runs them
-//! all and writes the report. This program also contains the [`replay`] server and the Pods it serves.
+//! `pintle-bench BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of
+//! JSON; the programs in `peers/` take the same flags and print the same line. `cargo xtask bench`
+//! runs them all and writes the report. This program also contains the [`replay`] server and the
+//! Pods it serves.
 
 // This program prints results and measures real time.
 #![allow(clippy::print_stdout, clippy::print_stderr)]

@@ -1,10 +1,10 @@
 //! Serves recorded Pods, with every response prepared in advance.
 //!
-//! The server speaks plain HTTP/1.1 on loopback and has one kind. `GET /api/v1/pods` lists in pages, or
-//! watches; events are objects with another `resourceVersion`. `POST /_bench/events?count=M` modifies M
-//! objects in turn, and `POST /_bench/expire` ends every watch with 410 and adds a Pod to the list.
-//! Events are derived from their number, so a watch that opens late misses nothing, whatever its
-//! `resourceVersion`.
+//! The server speaks plain HTTP/1.1 on loopback and has one kind. `GET /api/v1/pods` lists in
+//! pages, or watches; events are objects with another `resourceVersion`. `POST
+//! /_bench/events?count=M` modifies M objects in turn, and `POST /_bench/expire` ends every watch
+//! with 410 and adds a Pod to the list. Events are derived from their number, so a watch that opens
+//! late misses nothing, whatever its `resourceVersion`.
 
 use std::{convert::Infallible, ops::Range, sync::Arc};
 
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     port: u16,
 }
 
-/// Serves until standard input is closed, so that the server never outlives its parent. Prints the URL
-/// as the first line.
+/// Serves until standard input is closed, so that the server never outlives its parent. Prints the
+/// URL as the first line.
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", args.port))
         .await

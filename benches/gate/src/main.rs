@@ -1,8 +1,8 @@
 //! The hot paths whose instructions `cargo xtask gate` counts.
 //!
 //! `pintle-gate PATH` runs one path in a fresh process; without an argument the program lists the
-//! paths, one `name count description` per line. Each path builds its inputs, runs once to warm up, and
-//! then calls [`measured`], the only part that callgrind collects.
+//! paths, one `name count description` per line. Each path builds its inputs, runs once to warm up,
+//! and then calls [`measured`], the only part that callgrind collects.
 //!
 //! # Determinism
 //!
@@ -151,8 +151,8 @@ const PATHS: [Path; 20] = [
 
 /// Runs the measured part of a path.
 ///
-/// Callgrind finds this function by name and collects while it is on the stack. It must be exactly one
-/// symbol: not generic, not inlined, and without a tail call of `work`.
+/// Callgrind finds this function by name and collects while it is on the stack. It must be exactly
+/// one symbol: not generic, not inlined, and without a tail call of `work`.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();

@@ -138,8 +138,8 @@ async fn scale(key: ObjectKey, cx: Context, written: &Counter) -> Result<Action,
     Ok(Action::await_change())
 }
 
-/// One turn of the loop: a client writes an object and the controller patches its child. Includes the
-/// child's event and the reconcile that finds nothing left to do.
+/// One turn of the loop: a client writes an object and the controller patches its child. Includes
+/// the child's event and the reconcile that finds nothing left to do.
 pub(crate) fn whole(count: usize) {
     let runtime = runtime();
     let server = server::server();

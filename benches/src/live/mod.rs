@@ -1,7 +1,7 @@
 //! Drives a whole server or controller and measures it from outside.
 //!
-//! The programs under test run in their own processes. These commands generate the load, wait until it
-//! is processed, and print one result line.
+//! The programs under test run in their own processes. These commands generate the load, wait until
+//! it is processed, and print one result line.
 
 mod cluster;
 mod foo;

@@ -38,16 +38,16 @@ fn failed(error: impl fmt::Display) -> AuthorityError {
     AuthorityError::Certificate(error.to_string())
 }
 
-/// The certificate authority of a server; see [`ApiServer::authority`]. Clones are handles to the same
-/// authority.
+/// The certificate authority of a server; see [`ApiServer::authority`]. Clones are handles to the
+/// same authority.
 #[derive(Clone)]
 pub struct Authority(Arc<CertifiedIssuer<'static, KeyPair>>);
 
 impl ApiServer {
     /// Returns the certificate authority of this server, creating it on first use.
     ///
-    /// Clients with a certificate that it has signed are authenticated by every listener: the common
-    /// name is the user, the organizations are the groups.
+    /// Clients with a certificate that it has signed are authenticated by every listener: the
+    /// common name is the user, the organizations are the groups.
     ///
     /// # Errors
     ///

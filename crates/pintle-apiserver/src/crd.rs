@@ -153,7 +153,8 @@ pub enum Error {
         /// The `kind` of the document.
         kind: String,
     },
-    /// The object is of a kind that the CRD does not define, or of a version that it does not serve.
+    /// The object is of a kind that the CRD does not define, or of a version that it does not
+    /// serve.
     #[error("{name} does not serve {kind:?} of {api_version:?}")]
     Undefined {
         /// The name of the CRD.
@@ -198,7 +199,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Reads the documents of a YAML file, without empty ones. The items of a `List` count as documents.
+/// Reads the documents of a YAML file, without empty ones. The items of a `List` count as
+/// documents.
 ///
 /// # Errors
 ///
@@ -360,8 +362,8 @@ impl Crd {
     ///
     /// # Errors
     ///
-    /// Fails if the CRD does not serve the kind and version of the object, or if its defaults add more
-    /// than 3 MiB.
+    /// Fails if the CRD does not serve the kind and version of the object, or if its defaults add
+    /// more than 3 MiB.
     pub fn default(&self, object: &mut Value) -> Result<(), Error> {
         if self.version(object)?.schema.default(object) {
             return Ok(());
@@ -383,20 +385,20 @@ impl Crd {
     ///
     /// # Errors
     ///
-    /// Fails if the CRD does not serve the kind and version of the object, or with every problem that
-    /// the server would report.
+    /// Fails if the CRD does not serve the kind and version of the object, or with every problem
+    /// that the server would report.
     pub fn validate(&self, object: &Value) -> Result<(), Error> {
         self.validated(object, None)
     }
 
     /// Validates an object that replaces `old`: transition rules apply, and what did not change is
-    /// tolerated. Like [`validate`](Self::validate), it expects objects that are pruned and have their
-    /// defaults.
+    /// tolerated. Like [`validate`](Self::validate), it expects objects that are pruned and have
+    /// their defaults.
     ///
     /// # Errors
     ///
-    /// Fails if the CRD does not serve the kind and version of the object, or with every problem that
-    /// the server would report.
+    /// Fails if the CRD does not serve the kind and version of the object, or with every problem
+    /// that the server would report.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Result<(), Error> {
         self.validated(object, Some(old))
     }

@@ -42,8 +42,8 @@
 //! # Objects without effect
 //!
 //! The server accepts every built-in kind but does not implement all of them. A write of an object
-//! that is only stored, such as a `StatefulSet` without a controller, succeeds with a `Warning` header
-//! that says so. A controller that implements such a kind calls
+//! that is only stored, such as a `StatefulSet` without a controller, succeeds with a `Warning`
+//! header that says so. A controller that implements such a kind calls
 //! [`ApiServer::register_controller`].
 //!
 //! # Pods

@@ -68,12 +68,12 @@ pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
 /// every kind, and awaits the plugin only if they return true. Both must therefore be cheap:
 /// compare the resource, check a flag, never scan the store.
 ///
-/// A plugin that never waits implements [`mutate`](Self::mutate) and [`check`](Self::check). One that
-/// waits, or that handles deletes, implements [`admit`](Self::admit) and [`validate`](Self::validate)
-/// instead.
+/// A plugin that never waits implements [`mutate`](Self::mutate) and [`check`](Self::check). One
+/// that waits, or that handles deletes, implements [`admit`](Self::admit) and
+/// [`validate`](Self::validate) instead.
 ///
-/// Plugins run concurrently for different requests, hold no lock while they wait, and may be dropped
-/// at any await point if the client goes away.
+/// Plugins run concurrently for different requests, hold no lock while they wait, and may be
+/// dropped at any await point if the client goes away.
 pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     /// Returns the name under which Kubernetes knows the plugin.
     fn name(&self) -> &'static str;
@@ -105,8 +105,8 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns true if users configure what [`admit`](Self::admit) changes. Such a plugin may corrupt
-    /// `managedFields`, which the write path then restores.
+    /// Returns true if users configure what [`admit`](Self::admit) changes. Such a plugin may
+    /// corrupt `managedFields`, which the write path then restores.
     fn is_configured_by_users(&self) -> bool {
         false
     }

@@ -67,7 +67,8 @@ pub(crate) struct Request<'a> {
     pub(crate) exchanged: Option<Exchanged<'a>>,
     /// The namespace of the object; for a Namespace, its own name.
     pub(crate) namespace: Option<&'a str>,
-    /// The name of the object. Empty in the admit phase of a create that generates the name.
+    /// The name of the object. Empty for deletes of a collection, and in the admit phase of a
+    /// create that generates the name.
     pub(crate) name: &'a str,
     pub(crate) user: &'a User,
     /// The options of the request: dry run, field manager, warnings for the response.

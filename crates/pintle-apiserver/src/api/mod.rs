@@ -9,7 +9,8 @@
 //!
 //! - [`request`]: decodes a request: path, user, query, options, body.
 //! - [`read`]: get, list, watch.
-//! - [`write`]: create, update, patch, apply, delete and subresources, all on one path to the store.
+//! - [`write`]: create, update, patch, apply, delete and subresources, all on one path to the
+//!   store.
 //! - [`kinds`]: behaviour specific to single kinds.
 //! - [`discovery`]: the kinds the server serves, and their OpenAPI documents.
 //! - [`response`]: renders objects, lists, tables and errors.
@@ -300,8 +301,8 @@ impl Api {
         {
             return answer;
         }
-        // One box per verb: a match over unboxed futures would make every request allocate and copy as
-        // much as the largest of them needs.
+        // One box per verb: a match over unboxed futures would make every request allocate and copy
+        // as much as the largest of them needs.
         match verb {
             GET => Box::pin(self.get(&call)).await,
             LIST => Box::pin(self.list(&call)).await,

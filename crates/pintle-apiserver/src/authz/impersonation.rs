@@ -80,7 +80,8 @@ impl LastModes {
 ///
 /// # Errors
 ///
-/// Fails if `user` may not impersonate the other one, or if the headers name attributes but no user.
+/// Fails if `user` may not impersonate the other one, or if the headers name attributes but no
+/// user.
 pub(super) fn acting_user(api: &Api, parts: &Parts, user: User) -> Result<User, ApiError> {
     let Some(wanted) = wanted(&parts.headers)? else {
         return Ok(user);
@@ -292,8 +293,8 @@ fn first(headers: &HeaderMap, name: &str) -> String {
     headers.get(name).map(text).unwrap_or_default()
 }
 
-/// Returns the extra attributes. Their names are percent-encoded, because header names are limited to
-/// ASCII.
+/// Returns the extra attributes. Their names are percent-encoded, because header names are limited
+/// to ASCII.
 fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {

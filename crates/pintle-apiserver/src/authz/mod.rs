@@ -74,8 +74,8 @@ impl Decision {
 
 /// How requests are authorized; see [`Builder::authorization`](crate::Builder::authorization).
 ///
-/// The names are those of kube-apiserver's `--authorization-mode`. Its other modes are not
-/// implemented and do not parse:
+/// The names match kube-apiserver's `--authorization-mode`. Its other modes are not implemented and
+/// do not parse:
 ///
 /// ```
 /// use pintle_apiserver::Authorization;
@@ -89,7 +89,8 @@ impl Decision {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Authorization {
-    /// Roles and bindings decide. `system:masters`, the group of [`User::admin`], may do everything.
+    /// Roles and bindings decide. `system:masters`, the group of [`User::admin`], may do
+    /// everything.
     #[default]
     Rbac,
     /// Every authenticated user may do everything.

@@ -12,8 +12,8 @@ const MOST_ANNOTATIONS: i64 = 256 * 1024;
 /// Finalizers that may be unqualified.
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// Validates an object's metadata. In the core kinds of Kubernetes, finalizers without a path must be
-/// known.
+/// Validates an object's metadata. In the core kinds of Kubernetes, finalizers without a path must
+/// be known.
 pub(crate) fn check(
     object: &Tree,
     rule: NameRule,
@@ -107,8 +107,8 @@ pub(crate) fn check_annotations(annotations: &Tree, field: &str) -> Vec<FieldErr
     errors
 }
 
-/// Returns warnings about new finalizers of a custom object whose names may conflict with those of
-/// other writers.
+/// Returns warnings about new finalizers of a custom object whose names may conflict with other
+/// writers' finalizers.
 pub(crate) fn finalizer_warnings(object: &Tree, stored: Option<&Tree>) -> Vec<String> {
     let before: BTreeSet<&str> = stored.into_iter().flat_map(finalizers).collect();
     let mut new: BTreeSet<&str> = finalizers(object).into_iter().collect();

@@ -1,5 +1,5 @@
-//! `Priority`: a Pod gets the priority of its class, which must exist, and only one class can be the
-//! default.
+//! `Priority`: a Pod gets the priority of its class, which must exist, and only one class can be
+//! the default.
 
 use serde_json::Value;
 

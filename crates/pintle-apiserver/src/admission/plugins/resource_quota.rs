@@ -7,9 +7,9 @@
 //! exceed it together. It happens right before the object is stored: if it happened before a slow
 //! converter, a controller that counts meanwhile would undo the charge.
 //!
-//! If a later quota turns out to be exhausted, the earlier ones are refunded. A write that fails after
-//! it was admitted stays charged until the controller recounts, as upstream does: a refund could not
-//! tell whether the controller has counted in between.
+//! If a later quota turns out to be exhausted, the earlier ones are refunded. A write that fails
+//! after it was admitted stays charged until the controller recounts, as upstream does: a refund
+//! could not tell whether the controller has counted in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 

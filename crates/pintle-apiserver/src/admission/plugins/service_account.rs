@@ -2,8 +2,8 @@
 //! pull secrets to the Pod.
 //!
 //! There is one exception: a server without the service account loop never creates the account
-//! `default`. While it does not exist, a Pod that names no other account is admitted as if the plugin
-//! were disabled.
+//! `default`. While it does not exist, a Pod that names no other account is admitted as if the
+//! plugin were disabled.
 
 use serde_json::{Value, json};
 

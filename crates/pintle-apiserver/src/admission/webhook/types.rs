@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::patch::json_kind;
 
-/// Checks the types of the fields of a `response`. Errors are those of upstream's decoder.
+/// Checks the types of a `response`'s fields. Errors match upstream's decoder.
 ///
 /// Reading a response only field by field could mistake it for a verdict: `"allowed": "true"` is
 /// not a denial, and a patch that is not encoded is not "no patch".
@@ -34,7 +34,8 @@ pub(super) fn check_types(response: &Value) -> Result<(), String> {
             ("allowed", found) if !found.is_boolean() => return wrong(found, "bool"),
             ("status", found) if !found.is_object() => return wrong(found, "v1.Status"),
             ("patchType", found) if !found.is_string() => return wrong(found, "v1.PatchType"),
-            // Bytes may be a list of numbers in Go; no webhook sends that, and nothing here reads it.
+            // Bytes may be a list of numbers in Go; no webhook sends that, and nothing here reads
+            // it.
             ("patch", Value::Array(list)) => {
                 if let Some(first) = list.first() {
                     return wrong(first, "uint8");

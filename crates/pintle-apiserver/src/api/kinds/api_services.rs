@@ -85,7 +85,8 @@ impl Kind for ApiServices {
 impl Api {
     /// Creates and deletes the `APIServices` of a group of CRDs to match the versions it serves.
     pub(crate) fn register_group(&self, group: &str) {
-        // Hold the lock throughout, so that the last caller to read the catalog is the last to write.
+        // Hold the lock throughout, so that the last caller to read the catalog is the last to
+        // write.
         let mut registered = self.registered.0.lock();
         let catalog = self.registry.catalog();
         let Some(resource) = catalog.find(GROUP, "v1", "apiservices") else {

@@ -1,7 +1,7 @@
 //! `ComponentStatuses`: the health of the control plane, computed when it is read.
 //!
-//! kube-apiserver probes the health ports of the scheduler, the controller manager and etcd. Here the
-//! store is part of the server, and the program that runs the other two reports them with
+//! kube-apiserver probes the health ports of the scheduler, the controller manager and etcd. Here
+//! the store is part of the server, and the program that runs the other two reports them with
 //! [`ApiServer::report_component`](crate::ApiServer::report_component).
 
 use std::{collections::BTreeMap, sync::Arc};

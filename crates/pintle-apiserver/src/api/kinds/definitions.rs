@@ -193,8 +193,8 @@ impl Api {
         waiting
     }
 
-    /// Assigns names to the queued definitions, and to those that wait for a name released on the way.
-    /// Terminates because each name of a definition changes at most once.
+    /// Assigns names to the queued definitions, and to those that wait for a name released on the
+    /// way. Terminates because each name of a definition changes at most once.
     fn settle_names(&self, mut queue: VecDeque<String>) {
         while let Some(name) = queue.pop_front() {
             let stored = self.store_names(&name);
@@ -246,7 +246,7 @@ impl Api {
 
     /// Deletes the instances of a definition that is being deleted.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on, creates are rejected. Those in progress see the mark and undo their work.
+        // From here on, creates are rejected. Creates in progress see the mark and undo their work.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource

@@ -1,7 +1,7 @@
 //! Endpoints of the `kubernetes` Service: the addresses this server listens on.
 //!
-//! Without a listener the endpoints exist and are empty. Each listener adds its address and removes it
-//! when it closes.
+//! Without a listener the endpoints exist and are empty. Each listener adds its address and removes
+//! it when it closes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},

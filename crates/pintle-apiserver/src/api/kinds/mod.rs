@@ -202,8 +202,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns true if finalizers without a path must be those that Kubernetes itself uses. Upstream
-    /// checks that only for the kinds of its core packages.
+    /// Returns true if finalizers without a path must be those that Kubernetes itself uses.
+    /// Upstream checks that only for the kinds of its core packages.
     fn knows_plain_finalizers(&self) -> bool {
         true
     }

@@ -183,7 +183,8 @@ impl Kind for StatefulSets {
         drop_max_unavailable(object);
     }
 
-    /// Keeps `maxUnavailable` where it is already in use, as kube-apiserver does with disabled fields.
+    /// Keeps `maxUnavailable` where it is already in use, as kube-apiserver does with disabled
+    /// fields.
     fn prepare_update(&self, _part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
         let rolling = stored
             .get("spec")

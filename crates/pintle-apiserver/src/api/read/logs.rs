@@ -226,8 +226,8 @@ fn container<'a>(pod: &'a Value, name: &str) -> Result<&'a str, ApiError> {
     )))
 }
 
-/// Returns the start and end of a container's last run, or of the one before, or the kubelet's
-/// error if there was none.
+/// Returns the start and end of a container's current or last run, or of the one before if
+/// `previous`, or the kubelet's error if there was none. The end of a current run is `None`.
 fn run(
     pod: &Value,
     container: &str,

@@ -7,8 +7,8 @@
 //! behind it, during the initial state or after it, gets one `ERROR` event with a 410 `Expired`
 //! status, and has to list again.
 //!
-//! A watch of a custom resource also ends when its CRD changes. A client that reconnects gets objects
-//! of the new CRD, or 404.
+//! A watch of a custom resource also ends when its CRD changes. A client that reconnects gets
+//! objects of the new CRD, or 404.
 
 use std::{sync::Arc, time::Duration};
 
@@ -222,8 +222,8 @@ impl Filter {
             && self.selector.matches(&self.view.resource, object)
     }
 
-    /// Appends an event as the client sees it: an object that starts to match is added, one that stops
-    /// matching is deleted with its last matching state.
+    /// Appends an event as the client sees it: an object that starts to match is added, one that
+    /// stops matching is deleted with its last matching state.
     fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
         let now = event.kind != EventKind::Deleted && self.selects(&event.object);
         let before = event

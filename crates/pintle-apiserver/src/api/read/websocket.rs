@@ -195,8 +195,8 @@ async fn finish(writer: &mut (impl AsyncWrite + Unpin), close: &[u8]) -> io::Res
     }
 }
 
-/// Sends events and answers control frames until one side closes. `whole` is false while a message is
-/// being written.
+/// Sends events and answers control frames until one side closes. `whole` is false while a message
+/// is being written.
 async fn run<R: AsyncRead + Unpin>(
     frames: &mut Frames<R>,
     writer: &mut (impl AsyncWrite + Unpin),

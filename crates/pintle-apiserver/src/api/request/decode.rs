@@ -108,8 +108,8 @@ fn yaml(body: &[u8]) -> Result<Value, ApiError> {
 
 /// Decodes YAML and reports its first duplicate key like Go: `line 3: key "a" already set in map`.
 ///
-/// Most clients send JSON, a subset of YAML that parses many times faster. YAML is parsed only if the
-/// body is not JSON, or has a duplicate key, whose line the JSON decoder does not report.
+/// Most clients send JSON, a subset of YAML that parses many times faster. YAML is parsed only if
+/// the body is not JSON, or has a duplicate key, whose line the JSON decoder does not report.
 pub(crate) fn yaml_or_json(body: &[u8]) -> Result<(Value, Option<String>), ApiError> {
     if let Ok((value, duplicates)) = json::decode(body)
         && duplicates.is_empty()

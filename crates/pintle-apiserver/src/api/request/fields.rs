@@ -1,4 +1,5 @@
-//! Decodes an object by the schema of its kind: prunes and reports unknown fields, applies defaults.
+//! Decodes an object by the schema of its kind: prunes and reports unknown fields, applies
+//! defaults.
 
 use serde_json::Value;
 

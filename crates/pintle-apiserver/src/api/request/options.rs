@@ -16,8 +16,8 @@ use crate::schema::{field::FieldError, field_paths::clip};
 const MAX_TOTAL: usize = 4 * 1024;
 /// The length of a truncated warning, in characters.
 const MAX_TRUNCATED: usize = 256;
-/// The maximum number of warnings in a response. Common clients reject a response with more than 100
-/// header lines.
+/// The maximum number of warnings in a response. Common clients reject a response with more than
+/// 100 header lines.
 const MAX_WARNINGS: usize = 80;
 
 /// The options of a write.
@@ -104,7 +104,7 @@ pub(crate) struct Warnings(Arc<Mutex<Collected>>);
 struct Collected {
     texts: Vec<String>,
     seen: BTreeSet<String>,
-    /// The length of all texts, in characters.
+    /// The total length of the warnings, in characters.
     length: usize,
     truncating: bool,
 }

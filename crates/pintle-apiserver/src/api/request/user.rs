@@ -46,8 +46,8 @@ pub struct User {
 }
 
 impl User {
-    /// Creates a user with the groups derived from its name: `system:authenticated`, and the service
-    /// account groups for `system:serviceaccount:NAMESPACE:NAME`.
+    /// Creates a user with the groups derived from its name: `system:authenticated`, and the
+    /// service account groups for `system:serviceaccount:NAMESPACE:NAME`.
     ///
     /// Requests with an empty user name are rejected with 401.
     pub fn new(name: impl Into<String>) -> Self {
@@ -68,7 +68,8 @@ impl User {
         }
     }
 
-    /// Returns the administrator: `kubernetes-admin` in `system:masters`, who may impersonate others.
+    /// Returns the administrator: `kubernetes-admin` in `system:masters`, who may impersonate
+    /// others.
     pub fn admin() -> Self {
         Self {
             name: "kubernetes-admin".to_owned(),

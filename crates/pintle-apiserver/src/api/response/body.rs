@@ -60,8 +60,8 @@ impl Body {
 
     /// Indents the JSON, unless the body is a stream of events.
     ///
-    /// Deeply nested JSON grows more than a hundredfold, so a large body is indented only as fast as
-    /// it is read.
+    /// Deeply nested JSON grows more than a hundredfold, so a large body is indented only as fast
+    /// as it is read.
     pub(crate) fn indented(self) -> Self {
         let mut indenter = Indenter::default();
         match self.inner {

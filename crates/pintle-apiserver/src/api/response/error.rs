@@ -9,8 +9,8 @@ use crate::schema::field::{FieldError, aggregate};
 
 /// The error of a request.
 ///
-/// As in Kubernetes, `details.kind` is the plural in errors about the existence of an object and the
-/// kind in errors about its content.
+/// As in Kubernetes, `details.kind` is the plural in errors about the existence of an object and
+/// the kind in errors about its content.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) code: u16,

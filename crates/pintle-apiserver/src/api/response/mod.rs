@@ -62,7 +62,7 @@ pub(crate) fn append(out: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(out, &KindFirst(value));
 }
 
-/// Serializes objects with `kind` and `apiVersion` first, as Go encodes `TypeMeta`. Maps without
+/// Serializes objects with `kind` and `apiVersion` first, like Go's `TypeMeta`. Maps without
 /// metadata, such as owner references, are not objects and keep their order.
 struct KindFirst<'a>(&'a Value);
 

@@ -118,8 +118,8 @@ fn check_storable(resource: &Resource, content: &Content) -> Result<(), ApiError
     Ok(())
 }
 
-/// Drops the managed fields of an object that is too large, as kube-apiserver does before it gives up.
-/// An apply keeps them, because it depends on them.
+/// Drops the managed fields of an object that is too large, as kube-apiserver does before it gives
+/// up. An apply keeps them, because it depends on them.
 pub(super) fn drop_managers_if_too_large(
     resource: &Resource,
     content: Content,

@@ -75,8 +75,8 @@ impl Api {
             .collection
             .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
         set_namespace(resource, namespace, &mut object)?;
-        // Upstream rejects a resourceVersion in the storage layer: after validation, and never for a
-        // dry run. "0" and values that do not parse count as unset.
+        // Upstream rejects a resourceVersion in the storage layer: after validation, and never for
+        // a dry run. "0" and values that do not parse count as unset.
         let version = meta::text(&object, "resourceVersion").parse::<u64>();
         let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();

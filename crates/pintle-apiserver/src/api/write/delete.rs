@@ -1,7 +1,7 @@
 //! Deletes: finalizers, grace periods, propagation, collections.
 //!
-//! A delete marks the object with a deletion timestamp. If neither finalizers, a grace period nor the
-//! kind itself hold it, the same commit removes it; otherwise the write that clears the last
+//! A delete marks the object with a deletion timestamp. If neither finalizers, a grace period nor
+//! the kind itself hold it, the same commit removes it; otherwise the write that clears the last
 //! hold does.
 
 use std::sync::Arc;

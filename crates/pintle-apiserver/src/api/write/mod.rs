@@ -22,7 +22,8 @@
 //! [`kinds`](super::kinds): the steps call its hooks and never check which kind they work on.
 //!
 //! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
-//! delete computes its state in `prepare`; both phases of admission run before, on the stored object.
+//! delete computes its state in `prepare`; both phases of admission run before, on the stored
+//! object.
 
 mod admission;
 pub(crate) mod apply;
@@ -68,7 +69,8 @@ pub(crate) struct Attributes<'a> {
     /// The subresource in the path; empty for the object itself.
     pub(crate) sub: &'a str,
     pub(crate) part: Part,
-    /// The user that makes the request; `None` for the server's own writes, which skip admission.
+    /// The user that makes the request; `None` for writes that skip admission: the server's own,
+    /// and writes that were admitted under another kind.
     pub(crate) user: Option<&'a User>,
     pub(crate) options: &'a WriteOptions,
     pub(crate) managers: Managers,
@@ -119,8 +121,8 @@ pub(crate) enum Managers {
 #[derive(Debug)]
 pub(crate) enum Written {
     Stored(Arc<Object>),
-    /// A dry run, or the last state of an object that the write removed, at the `resourceVersion` it
-    /// had before.
+    /// A dry run, or the last state of an object that the write removed, at the `resourceVersion`
+    /// it had before.
     Unstored(Arc<Content>, Option<u64>),
 }
 

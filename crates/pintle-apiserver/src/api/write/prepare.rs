@@ -99,7 +99,8 @@ fn drop_empty(metadata: &mut Tree) {
 }
 
 /// Drops owner references that equal an earlier one, and warns about them. `when` is part of the
-/// warning: updates and creates are checked before and after mutating admission, patches only after.
+/// warning: updates and creates are checked before and after mutating admission, patches only
+/// after.
 pub(super) fn dedupe_owners(object: &mut Tree, warnings: &Warnings, when: &str) {
     let owners = object
         .get_mut("metadata")

@@ -1,4 +1,4 @@
-//! Compares many rules with those of one user.
+//! Compares many rules with one user's rules.
 
 use std::{cell::Cell, collections::BTreeSet};
 

@@ -179,8 +179,8 @@ fn same_but_managers(a: &Value, b: &Value) -> bool {
 ///
 /// # Errors
 ///
-/// Fails if a manager wrote in another version and a conversion to it is pending or failed. `new` is
-/// unchanged then.
+/// Fails if a manager wrote in another version and a conversion to it is pending or failed. `new`
+/// is unchanged then.
 pub(crate) fn update(
     live: Option<&Value>,
     new: &mut Value,

@@ -477,8 +477,8 @@ pub(super) fn atomic_fields(value: &Value, place: Place<'_>) -> Vec<String> {
     found
 }
 
-/// Returns whether every value has the type that the schema declares. Unlike in a configuration, items
-/// of a list may have the same keys.
+/// Returns whether every value has the type that the schema declares. Unlike in a configuration,
+/// items of a list may have the same keys.
 pub(super) fn is_typed(value: &Value, place: Place<'_>) -> bool {
     match (place.atom(value), value) {
         (_, Value::Null) => true,

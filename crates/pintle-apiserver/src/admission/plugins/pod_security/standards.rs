@@ -1,7 +1,7 @@
 //! The checks of the levels `baseline` and `restricted`, and the version in which each was
 //! introduced.
 //!
-//! `restricted` consists of its own checks and those of `baseline` that they do not replace.
+//! `restricted` consists of its own checks and the `baseline` checks that they do not replace.
 
 use super::{
     checks::{
@@ -132,8 +132,8 @@ const SE_LINUX_TYPES: &[&str] = &[
     "container_engine_t",
 ];
 
-/// The allowed sysctls, in the order in which they were added: five, then one in v1.27, four in v1.29
-/// and two in v1.32.
+/// The allowed sysctls, in the order in which they were added: five, then one in v1.27, four in
+/// v1.29 and two in v1.32.
 const SYSCTLS: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

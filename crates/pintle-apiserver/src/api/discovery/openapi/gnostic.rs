@@ -1,5 +1,5 @@
-//! The protobuf encoding of an OpenAPI v2 document: `openapi.v2.Document` of google/gnostic-models, the
-//! only encoding client-go reads.
+//! The protobuf encoding of an OpenAPI v2 document: `openapi.v2.Document` of google/gnostic-models,
+//! the only encoding client-go reads.
 //!
 //! Each message is a table of its fields: the JSON name, the number, and how the value is encoded.
 //! Values without a schema (extensions, enums) are carried as YAML, of which JSON is a subset.

@@ -1,4 +1,5 @@
-//! OpenAPI documents: v3 as an index and one document per group and version, v2 as a single document.
+//! OpenAPI documents: v3 as an index and one document per group and version, v2 as a single
+//! document.
 //!
 //! The documents contain what clients use: the paths, their kinds, the patch types they accept, and
 //! the schema of every kind. Of the built-in types, only `ObjectMeta` has descriptions.
@@ -110,8 +111,8 @@ fn index(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// Returns a hash that changes whenever the document does, without building it: built-in kinds change
-/// with the server, custom resources with their CRD.
+/// Returns a hash that changes whenever the document does, without building it: built-in kinds
+/// change with the server, custom resources with their CRD.
 fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     let resources = catalog.of_version(group, version).flat_map(|resource| {
         let custom = resource.custom.as_ref();

@@ -1,8 +1,8 @@
 //! Service account tokens: issuing and verifying them.
 //!
-//! A token is valid until it expires, or its account or the object it is bound to is gone. All three
-//! are checked each time it is presented. An account or object that is deleted but held by a finalizer
-//! or its grace period counts as gone a minute after its deletion timestamp.
+//! A token is valid until it expires, or its account or the object it is bound to is gone. All
+//! three are checked each time it is presented. An account or object that is deleted but held by a
+//! finalizer or its grace period counts as gone a minute after its deletion timestamp.
 
 mod jwt;
 mod request;
@@ -31,7 +31,7 @@ use crate::{
     store::{Object, key_of},
 };
 
-/// The annotation that limits the secrets of a Pod to those of its account.
+/// The annotation that limits a Pod to the secrets of its account.
 pub(crate) const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// The issuer of tokens, and their default audience.

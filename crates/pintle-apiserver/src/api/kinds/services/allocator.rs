@@ -161,8 +161,8 @@ impl<'a> Allocator<'a> {
         Ok(free)
     }
 
-    /// Allocates the node ports of a new Service. Ports with the same number but different protocols
-    /// share a node port.
+    /// Allocates the node ports of a new Service. Ports with the same number but different
+    /// protocols share a node port.
     fn allocate_ports(&mut self, spec: &mut Tree) -> Result<(), AllocationError> {
         let automatic = allocates_node_ports(spec);
         let mut requested = BTreeMap::new();

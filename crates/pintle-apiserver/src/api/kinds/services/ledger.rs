@@ -1,8 +1,8 @@
 //! Tracks allocated addresses and node ports without reading all Services for each allocation.
 //!
-//! The ledger follows the event log of Services like a watcher: before each allocation it applies the
-//! events since the last one, so each state of a Service is decoded once. Reservations of writes that
-//! have not committed yet count as allocated.
+//! The ledger follows the event log of Services like a watcher: before each allocation it applies
+//! the events since the last one, so each state of a Service is decoded once. Reservations of
+//! writes that have not committed yet count as allocated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

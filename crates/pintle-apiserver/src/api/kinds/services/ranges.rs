@@ -35,8 +35,8 @@ impl Range {
 }
 
 impl Api {
-    /// Returns whether a Service may request an address: a `ServiceCIDR` that is ready and not being
-    /// deleted contains it.
+    /// Returns whether a Service may request an address: a `ServiceCIDR` that is ready and not
+    /// being deleted contains it.
     pub(super) fn is_in_service_range(&self, address: Ipv4Addr) -> bool {
         let group = "networking.k8s.io";
         let ranges = self.registry.builtin_collection(group, "servicecidrs");

@@ -9,8 +9,8 @@ use super::{Column, cluster, core, fields::Fields, networking, storage, workload
 
 /// How a kind is printed in a table.
 pub(super) struct Printer {
-    /// `Name` or `Name:type`; the type is `string` unless stated, and a leading `+` marks the columns
-    /// of `kubectl get -o wide`.
+    /// `Name` or `Name:type`; the type is `string` unless stated, and a leading `+` marks the
+    /// columns of `kubectl get -o wide`.
     pub(super) columns: &'static [&'static str],
     /// Returns one cell for each column.
     pub(super) cells: fn(&Fields<'_>) -> Vec<Value>,

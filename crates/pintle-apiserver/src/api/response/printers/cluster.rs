@@ -1,4 +1,5 @@
-//! Printers of kinds that configure the cluster: access, admission, scheduling, devices, flow control.
+//! Printers of kinds that configure the cluster: access, admission, scheduling, devices, flow
+//! control.
 
 use serde_json::Value;
 

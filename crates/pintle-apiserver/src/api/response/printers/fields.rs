@@ -140,8 +140,8 @@ impl Fields<'_> {
     }
 }
 
-/// Formats a label selector in the syntax of `kubectl -l`, ordered by key. The result is empty if it
-/// selects everything.
+/// Formats a label selector in the syntax of `kubectl -l`, ordered by key. The result is empty if
+/// it selects everything.
 pub(super) fn selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut terms: Vec<(&str, String)> = labels

@@ -90,8 +90,8 @@ pub(crate) fn scale(scale: &Value, clock: &Clock) -> (Vec<Value>, Vec<Value>) {
     (columns.iter().map(Column::json).collect(), cells)
 }
 
-/// Returns the columns of a CRD version with their paths: always the name, and the age if it defines
-/// none.
+/// Returns the columns of a CRD version with their paths: always the name, and the age if it
+/// defines none.
 fn custom_columns(version: &Value) -> Vec<(Column, String)> {
     let mut columns = vec![(
         Column::new("Name", "string", 0),

@@ -39,8 +39,8 @@ type Errors = Vec<FieldError>;
 type Check = fn(&Value, &mut Errors);
 type Compare = fn(&Value, &Value, &mut Errors);
 
-/// The validation rules of one kind, beyond its schema. [`find`] returns them once, when the kind is
-/// registered.
+/// The validation rules of one kind, beyond its schema. [`find`] returns them once, when the kind
+/// is registered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// Applies to new and updated objects.

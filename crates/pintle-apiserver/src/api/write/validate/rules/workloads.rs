@@ -1,4 +1,5 @@
-//! Validation of workloads: `Deployment`, `ReplicaSet`, `StatefulSet`, `DaemonSet`, `Job` and `CronJob`.
+//! Validation of workloads: `Deployment`, `ReplicaSet`, `StatefulSet`, `DaemonSet`, `Job` and
+//! `CronJob`.
 
 use std::collections::BTreeSet;
 
