@@ -281,7 +281,8 @@ where
     })
 }
 
-/// A namespaced owner owns objects in its namespace, a cluster-scoped one any object.
+/// Fails if a namespaced owner and the child are not in the same namespace. A cluster-scoped owner
+/// can own any object.
 fn check_scope(
     owner: &ObjectKey,
     kind: &str,

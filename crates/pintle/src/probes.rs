@@ -53,7 +53,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// | path | response |
 /// |---|---|
 /// | `/healthz`, `/livez` | 200 while every informer's task is alive and all checks pass, or else 500 |
-/// | `/readyz` | 200 while every cache follows the server and all checks pass, or else 503 |
+/// | `/readyz` | 200 while every cache is synced and follows the server and all checks pass, or else 503 |
 /// | `/metrics` | all metrics in Prometheus' text format, with the cargo feature `metrics` |
 ///
 /// The response explains a failed check in kube-apiserver's format; with `?verbose` it lists passed

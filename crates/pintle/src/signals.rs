@@ -50,7 +50,7 @@ pub fn shutdown_on_signal() -> io::Result<CancellationToken> {
 /// Listens for the signals that ask a process to stop.
 ///
 /// [`shutdown_on_signal`] fits most programs. Use this in a program that must clean up whatever
-/// happens: no signal exits the process, even after this is dropped.
+/// happens: none of these signals exits the process, even after this is dropped.
 ///
 /// # Examples
 ///

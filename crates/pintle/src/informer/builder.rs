@@ -79,8 +79,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
     }
 
     /// Sets how often every object is delivered again to handlers without their own resync period;
-    /// shorter periods are raised to one second. Unset or zero means never, and then no handler can
-    /// request a resync.
+    /// periods below a second are raised to one second. Unset or zero means never, and then no
+    /// handler can request a resync.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self

@@ -43,10 +43,11 @@ pub enum Event<K> {
 pub struct Deleted<K> {
     /// The object's key.
     pub key: ObjectKey,
-    /// The last known state of the object.
+    /// The last known state of the object, or its last matching state if it stopped matching the
+    /// handler's filter.
     pub last: Object<K>,
-    /// Whether `last` is the state in which the object was deleted. If not, the deletion was
-    /// missed, for example while the watch was broken, or the object's namespace is no longer
+    /// Whether `last` is the final state before the deletion. If not, the deletion was missed, for
+    /// example while the watch was broken, or the object's namespace is no longer
     /// [watched](super::Namespaces), and `last` is the last cached state. client-go calls this
     /// `DeletedFinalStateUnknown`.
     pub exact: bool,

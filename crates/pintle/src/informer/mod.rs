@@ -13,7 +13,7 @@
 //! agree in
 //! - the cluster, by name,
 //! - group, version and kind,
-//! - namespaces and selectors, by their text,
+//! - namespaces, by name or by [`Namespaces`] handle, and selectors, by their text,
 //! - the form: the Rust type, the name of the transform, eager decoding, the size of recent views,
 //!   kept `managedFields`.
 //!

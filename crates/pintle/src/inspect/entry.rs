@@ -191,7 +191,7 @@ impl Change {
         }
     }
 
-    /// Returns an upper bound of the bytes that the states keep in memory.
+    /// Returns an upper bound on the bytes that the states keep in memory.
     pub(super) fn weight(&self) -> usize {
         let states = self.states.lock();
         let bytes = |states: &States| states.old.bytes().len() + states.new.bytes().len();

@@ -92,8 +92,8 @@ impl Log {
         }
     }
 
-    /// Appends an entry. If the ring of the key is full, drops its oldest entry; while the total is
-    /// too large, drops the keys that were idle longest.
+    /// Appends an entry. If the key's ring is full, drops its oldest entry; while the total is too
+    /// large, drops the keys that were idle longest.
     fn push(&mut self, key: &ObjectKey, at: Instant, what: Happened) {
         let stored = Stored {
             at,

@@ -146,7 +146,10 @@ async fn refusal(
 }
 
 fn title(status: StatusCode) -> String {
-    status.canonical_reason().unwrap_or("request failed").to_owned()
+    status
+        .canonical_reason()
+        .unwrap_or("request failed")
+        .to_owned()
 }
 
 fn message(body: &[u8]) -> Option<String> {

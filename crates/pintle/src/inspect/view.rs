@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{cache::ObjectKey, informer::WeakFactory, queue::Position};
 
-/// For how many keys of a list the object is judged. Beyond that, problems are known only from the
-/// record.
+/// The number of keys in a list whose objects are judged. Beyond that, problems are known only from
+/// the record.
 const MAX_JUDGED: usize = 500;
 
 /// How long a cached answer about a key in a list is valid if nothing happens to the key.

@@ -191,7 +191,7 @@ fn last_reconcile(entries: &[Entry]) -> Option<&Entry> {
     entries.iter().rev().find(is_reconcile)
 }
 
-/// Returns why the key waited last.
+/// Returns the reason for the key's last wait.
 fn last_delay(entries: &[Entry]) -> Option<&str> {
     entries.iter().rev().find_map(|entry| match &entry.what {
         What::Delay { reason, .. } => Some(reason.as_str()),

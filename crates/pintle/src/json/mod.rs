@@ -22,12 +22,12 @@ pub(crate) use self::{
     value_end::ValueEnd,
 };
 
-/// Whether `byte` is JSON white space.
+/// Returns whether `byte` is JSON white space.
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// Whether a JSON value can begin with `byte`.
+/// Returns whether a JSON value can begin with `byte`.
 pub(crate) fn begins_value(byte: u8) -> bool {
     matches!(
         byte,

@@ -6,7 +6,7 @@
 //!
 //! 1. Is the object being deleted? Then it is [`Terminating`](Status::Terminating).
 //! 2. Has its controller seen the current generation? If `status.observedGeneration` differs from
-//!    it, it is [`InProgress`](Status::InProgress).
+//!    `metadata.generation`, the object is [`InProgress`](Status::InProgress).
 //! 3. Is the condition `Reconciling` or `Stalled` true? Both are abnormal-true: absent when all is
 //!    well. `Reconciling` means [`InProgress`](Status::InProgress), `Stalled`
 //!    [`Failed`](Status::Failed).
@@ -203,8 +203,8 @@ pub(crate) fn of_bytes(group: &str, kind: &str, object: &[u8], now: Timestamp) -
     }
 }
 
-/// Computes the status of an object of a known kind, because the items of a list do not state
-/// theirs.
+/// Computes the status of an object. The caller passes its kind, because the items of a list do not
+/// state it.
 pub(crate) fn compute_as(group: &str, kind: &str, object: &Value, now: Timestamp) -> ObjectStatus {
     let object = Fields(object);
     let conditions = match object.conditions() {
@@ -251,7 +251,7 @@ fn generic(kind: &str, object: Fields<'_>, conditions: &[Condition]) -> Option<O
         })
 }
 
-/// The condition `Ready`, for kinds without their own rules.
+/// Returns the status by the condition `Ready`, for kinds without their own rules.
 fn ready(conditions: &[Condition]) -> Option<ObjectStatus> {
     let ready = conditions.iter().find(|one| one.type_ == "Ready")?;
     match ready.status.as_str() {

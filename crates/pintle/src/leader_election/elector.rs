@@ -28,7 +28,7 @@ use crate::clock;
 #[derive(Debug)]
 pub struct Elector {
     shared: Arc<Shared>,
-    /// Held by the renewal of the current term, so that a process is in one term at a time.
+    /// Held by the renewal of the current term, so that an elector is in one term at a time.
     lock: Arc<Mutex<Lock>>,
 }
 

@@ -31,7 +31,7 @@ impl Observed {
         holder(&self.spec)
     }
 
-    /// Returns how long the Lease has not been seen to change.
+    /// Returns the time since the Lease was last seen to change.
     pub(super) fn unchanged(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.changed)
     }
@@ -69,7 +69,7 @@ pub(super) struct Claim<'a> {
     pub(super) lease_duration: Duration,
     /// This machine's wall clock.
     pub(super) now: Timestamp,
-    /// How long this replica has not seen the Lease change, by its monotonic clock.
+    /// The time since this replica last saw the Lease change, by its monotonic clock.
     pub(super) unchanged: Duration,
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the Lease was changed, or created, since it was read.
+    /// Returns whether the Lease was changed, or created, since it was read.
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
     }
@@ -58,7 +58,7 @@ fn is_unanswered<T>(answer: &Result<T, Failure>) -> bool {
 enum Attempt {
     /// Acquired by a request that was sent at this time.
     Won(Instant),
-    /// Held by another replica, unless it renews, until this time.
+    /// Held by another replica until this time, or longer if it renews.
     Held(Instant),
 }
 

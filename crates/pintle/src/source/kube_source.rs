@@ -447,7 +447,8 @@ async fn api_error(response: Response<Body>) -> ApiError {
         error.code = code;
     }
     if error.message.is_empty() && error.reason.is_empty() {
-        // Not a `Status` but, for example, a proxy's error page: its first lines help in the log.
+        // Not a `Status` but, for example, a proxy's error page: its first characters help in the
+        // log.
         let text = String::from_utf8_lossy(&bytes);
         error.message = text.trim().chars().take(200).collect();
     }
