@@ -1,4 +1,4 @@
-//! Writes: every change of an object takes one path to the store.
+//! Writes: every request that changes an object takes one path to the store.
 //!
 //! ```text
 //! request ─► next state ─► managers ─► mutate ─► prepare ─► validate ─► reserve ─► commit ─► after
