@@ -144,7 +144,7 @@ impl Check {
             }
             Err(error) => self
                 .errors
-                .push(format!("the CRD does not serialize: {error}")),
+                .push(format!("failed to serialize the CRD: {error}")),
         }
         self
     }
@@ -315,7 +315,8 @@ impl Check {
         self
     }
 
-    /// Also runs scenarios with two crashes.
+    /// Also runs scenarios with two faults: a crash during the recovery from a crash or a lost
+    /// response.
     pub fn pairs(mut self) -> Self {
         self.options.pairs = true;
         self
@@ -340,12 +341,12 @@ impl Check {
             Ok(rules) => self.options.role = Some(rules),
             Err(error) => self
                 .errors
-                .push(format!("the rules do not serialize: {error}")),
+                .push(format!("failed to serialize the rules: {error}")),
         }
         self
     }
 
-    /// Sets the folder for pages and stored failures. Default: `target/trials` for pages, and
+    /// Sets the directory for pages and stored failures. Default: `target/trials` for pages, and
     /// `trials-regressions` next to the crate's manifest for failures.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();

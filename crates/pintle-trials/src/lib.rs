@@ -20,8 +20,8 @@
 //! A check runs a story, such as "create, scale, delete, recreate", once without faults. Then it
 //! runs the story again under faults that a real API server and network can produce, one at a time:
 //! a crash before and after each write, a lost response, a competing writer, a watch that is late,
-//! cut or expired, an impatient user. Whenever the cluster becomes idle, its state has to equal
-//! that of the run without faults, the *reference*.
+//! cut or expired, an impatient user. Whenever the cluster becomes idle, its state has to equal the
+//! state in the run without faults, the *reference*.
 //!
 //! ```text
 //!                    ┌── story: users ──┐
@@ -50,10 +50,10 @@
 //!
 //! # Quiescence
 //!
-//! The controller under test may have timers of its own, so the cluster counts as idle once no
-//! write was committed for some virtual time: 15 minutes in the reference. In a scenario, a few
-//! seconds are enough if its state already equals the reference; otherwise the scenario waits for
-//! up to [`within`](Check::within).
+//! The controller under test may have its own timers, so the cluster counts as idle once no write
+//! was committed for some virtual time: 15 minutes in the reference. In a scenario, a few seconds
+//! are enough if its state already equals the reference; otherwise the scenario waits for up to
+//! [`within`](Check::within).
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -93,7 +93,7 @@ impl Permissions {
         (missing, unused)
     }
 
-    /// Returns the smallest Role as YAML.
+    /// Returns the rules of the smallest Role as YAML.
     pub fn to_yaml(&self) -> String {
         let mut text = String::from("rules:\n");
         for ((group, resource), verbs) in &self.used {

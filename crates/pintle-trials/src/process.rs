@@ -61,7 +61,8 @@ fn is_ended() -> bool {
     main == NO_PROCESS || tokio::task::try_id().is_some_and(|task| number(task) < main)
 }
 
-/// Collects panics on this thread instead of printing them. Those of crashed processes are dropped.
+/// Collects panics on this thread instead of printing them. Panics of crashed processes are
+/// dropped.
 pub(crate) fn collect_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -72,7 +72,8 @@ impl NodeTemplate {
         }
     }
 
-    /// Returns the nodes that a cluster starts with: `count` numbered ones, then `others`.
+    /// Returns the nodes that a cluster starts with: `count` numbered ones, then `others`. The
+    /// default count is one if there are no others.
     pub(crate) fn all(count: Option<u16>, others: Vec<Self>) -> Vec<Self> {
         let count = count.unwrap_or_else(|| u16::from(others.is_empty()));
         let counted = (0..count).map(|index| Self::new(format!("node-{index}")));

@@ -251,7 +251,7 @@ fn parse(text: &str) -> Result<Behavior, String> {
             ("code", Action::Exit(exit)) => {
                 let code = value.parse::<u8>();
                 exit.code = code
-                    .map_err(|_| format!("the code is not between 0 and 255: {value:?}"))?
+                    .map_err(|_| format!("the code must be between 0 and 255: {value:?}"))?
                     .into();
             }
             _ => return Err(format!("unknown option {key:?}")),

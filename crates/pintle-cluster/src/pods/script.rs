@@ -71,8 +71,8 @@ impl Pods {
         }
     }
 
-    /// Limits the selection to the Pods whose labels match, for example `"app=web"`. The syntax is
-    /// that of `kubectl -l`.
+    /// Limits the selection to the Pods whose labels match, for example `"app=web"`. Uses the
+    /// syntax of `kubectl -l`.
     pub fn matching(mut self, selector: impl Into<String>) -> Self {
         self.target.selector = selector.into();
         self

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-/// Discovery and OpenAPI documents, by group version. Those that are not served are missing.
+/// Discovery and OpenAPI documents, by group version. Documents that are not served are missing.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
     versions: BTreeMap<String, Documents>,

@@ -1,9 +1,8 @@
 //! Schedules Pods to nodes, as kube-scheduler does with its default profile.
 //!
-//! One task takes the pending Pods in order of their priority, decides on a node for each
-//! ([`plan`]), and writes the binding, or the condition with the reason why it fits nowhere.
-//! Decisions are made one after the other, each with the earlier ones taken into account; writes
-//! overlap.
+//! One task takes the pending Pods by priority, decides on a node for each ([`plan`]), and writes
+//! the binding, or the condition with the reason why it fits nowhere. Decisions are made one after
+//! the other, each with the earlier ones taken into account; writes overlap.
 //!
 //! ```text
 //! events of Pods, nodes, namespaces, claims ──► state (world, queue) ──► plan ──► writes ──► outcome ──► state

@@ -224,7 +224,7 @@ pub(super) fn scores(pod: &PodInfo, nodes: &[&NodeInfo], view: &View<'_>) -> Vec
             .collect();
         let mut counts: BTreeMap<&str, i64> = names.into_iter().map(|name| (name, 0)).collect();
         for node in view.nodes.iter().filter(|node| counts_node(node)) {
-            // Nodes without the label are a domain of their own, but have no score for it.
+            // Nodes without the label form their own domain, but get no score for it.
             if let Some(domain) = node.label(&constraint.topology)
                 && let Some(count) = counts.get_mut(domain)
                 && constraint.includes(spec, node)

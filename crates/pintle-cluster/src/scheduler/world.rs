@@ -121,13 +121,13 @@ pub(super) struct Nominated {
 /// The pending Pods that a change may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// None.
+    /// No Pods.
     None,
-    /// Those whose placement depends on other Pods.
+    /// Pods whose placement depends on other Pods.
     Neighbours,
-    /// Those with claims.
+    /// Pods with claims.
     Claims,
-    /// All of them.
+    /// All pending Pods.
     Room,
 }
 

@@ -116,8 +116,8 @@ impl Writer {
                 status.nominated_node_name = Some(preemption.node.clone());
             }
         }
-        // Write this first, so that a restarted scheduler knows for which Pod the others were
-        // evicted.
+        // Write this first, so that a restarted scheduler knows which Pod the others were evicted
+        // for.
         if !self.replace_status(pod, status).await? {
             return Ok(false);
         }

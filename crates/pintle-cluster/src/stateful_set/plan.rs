@@ -38,7 +38,7 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-/// One write, with the Pod that its event names.
+/// A write, or a wait for a claim, with the Pod that its event names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Create a Pod, after the claims it lacks.

@@ -138,7 +138,7 @@ pub(super) enum Choice<'a> {
     All,
     /// Only those that are reserved for the claim, because its class waits for a consumer.
     Reserved,
-    /// Those that the node of the first consumer can reach.
+    /// Only those that the node of the first consumer can reach.
     On(&'a Node),
 }
 

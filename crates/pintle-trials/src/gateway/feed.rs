@@ -155,7 +155,7 @@ impl Feed {
         }
     }
 
-    /// Reads more events from the server. Returns `None` at the end of the stream.
+    /// Reads more events from the server. Returns `None` when the stream ends or is cut.
     async fn read(&mut self) -> Option<()> {
         let frame = tokio::select! {
             biased;

@@ -22,8 +22,8 @@ impl Hub {
         (until > Instant::now()).then_some(until)
     }
 
-    /// Disconnects the feeds of a resource: in a paced story until the next step, else for four
-    /// seconds.
+    /// Disconnects the feeds of a resource until the next step of a paced story, or for four
+    /// seconds if there is none.
     pub(crate) fn disconnect(&self, resource: &ResourceName) {
         let mut record = self.record.lock();
         let more = record.next_step < self.steps.len();

@@ -88,8 +88,8 @@ pub(crate) struct Program {
 /// objects that they name. CRDs, and files whose names start with `given`, are installed before the
 /// program starts.
 ///
-/// Scenarios run in real time and take some seconds each. By default, four run concurrently on each
-/// core.
+/// Scenarios run in real time and take some seconds each. By default, four per core run
+/// concurrently.
 ///
 /// ```no_run
 /// pintle_trials::program("./operator --kubeconfig {}", "story").sample(50).run();

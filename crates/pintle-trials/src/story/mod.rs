@@ -77,7 +77,7 @@ impl Desired {
     {
         let kind = KindRef::of::<K>();
         let mut value = serde_json::to_value(object)
-            .map_err(|error| format!("the {} does not serialize: {error}", kind.kind))?;
+            .map_err(|error| format!("failed to serialize the {}: {error}", kind.kind))?;
         let Some(fields) = value.as_object_mut() else {
             return Err(format!("a {} is not a JSON object", kind.kind));
         };

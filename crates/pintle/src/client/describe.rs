@@ -4,7 +4,7 @@ use std::error::Error;
 
 use kube::core::Status;
 
-/// How many causes are followed, because a chain may loop.
+/// The maximum number of causes to follow, because a chain may loop.
 const DEPTH: usize = 16;
 
 /// Describes an error and its causes, each once, with the server's own message in place of

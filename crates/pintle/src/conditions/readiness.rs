@@ -78,7 +78,7 @@ impl Readiness {
 /// whether that changed anything.
 ///
 /// `generation` is the generation of the observed object; all three conditions record it. Other
-/// conditions are left alone. If the status has an `observedGeneration` of its own, set that too:
+/// conditions are left alone. If the status has its own `observedGeneration`, set that too:
 /// [kstatus](crate::kstatus) considers the conditions outdated otherwise. In a reconcile,
 /// [`Context::report`](crate::controller::Context::report) does both and writes the result.
 ///

@@ -143,7 +143,7 @@ impl<K: Kind, S: Send + Sync + 'static, E: 'static> Controller<K, S, E> {
 pub struct BuiltController {
     name: String,
     pub(super) rules: Rules,
-    /// Whether it works in a cluster other than that of its informers.
+    /// Whether it works in a cluster other than its informers' cluster.
     is_elsewhere: bool,
     open: Box<dyn FnOnce(Defaults) -> Result<Opened, ControllerError> + Send>,
 }
@@ -167,7 +167,7 @@ impl BuiltController {
         &self.name
     }
 
-    /// Returns whether the controller works in a cluster other than that of its informers.
+    /// Returns whether the controller works in a cluster other than its informers' cluster.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }

@@ -225,7 +225,7 @@ impl Listers {
         &self.children
     }
 
-    /// Returns a cache of a kind, preferably one that holds all objects in full.
+    /// Returns a cache of a kind, preferably of a plain input and with whole objects.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@
 //! Records are therefore per *lane*: a cache, or one namespace of it.
 //!
 //! A record is dropped once the cache shows the write, whether or not the key runs again. The queue
-//! never runs a key concurrently with itself, so the records of a key have one writer and one
-//! reader.
+//! never runs a key concurrently with itself, so no two reconciles use the records of a key at the
+//! same time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

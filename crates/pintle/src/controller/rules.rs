@@ -40,9 +40,9 @@ impl<K: Kind, S, E> Controller<K, S, E> {
     ///
     /// With informers of one namespace the permissions are limited to that namespace, and with
     /// inputs to the namespaces they name; [`Namespaces`](crate::informer::Namespaces) that can
-    /// change need permissions in all of them. Permissions in clusters other than that of the
-    /// controller's own kind are not included. No request is sent, so a program that only prints
-    /// its manifests can build its controllers with a client for any address.
+    /// change need permissions in all of them. Permissions in clusters other than the controller's
+    /// are not included. No request is sent, so a program that only prints its manifests can build
+    /// its controllers with a client for any address.
     pub fn rules(&self) -> Rules {
         let settings = &self.settings;
         let (events, declared) = (

@@ -11,7 +11,7 @@ use crate::{
     informer::NotSynced,
 };
 
-/// Why a controller ended before shutdown.
+/// Why a controller did not start, or ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {

@@ -115,7 +115,7 @@ struct Outlet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Flushed {
-    /// The number of events that were not written before the deadline, over all sinks.
+    /// The number of events that were abandoned at the deadline, over all sinks.
     pub left: usize,
 }
 

@@ -155,8 +155,8 @@ fn disruption_target(pod: &Pod, reason: &str, message: &str) -> PodCondition {
     }
 }
 
-/// Replaces the status of a Pod. Returns false on a conflict; the change triggers another
-/// reconcile.
+/// Replaces the status of a Pod. Returns false if the Pod has changed or is gone; the change
+/// triggers another reconcile.
 async fn replace_status(
     cx: &Context,
     pod: &Pod,

@@ -148,7 +148,8 @@ pub(super) fn taints(node: &Node, evictions: Evictions, now: Timestamp) -> Optio
         }
         _ => true,
     };
-    // A node that already repels its Pods for the other reason is tainted immediately.
+    // A node that already repels its Pods for the other reason is tainted even if evictions are
+    // paused.
     let swaps = before
         .iter()
         .any(|taint| taint.effect == "NoExecute" && !stays(taint));

@@ -47,7 +47,7 @@ fn invalid_annotation_is_explained() {
         ("exit 3", r#"expected option=value instead of "3""#),
         (
             "exit code=256",
-            r#"the code is not between 0 and 255: "256""#,
+            r#"the code must be between 0 and 255: "256""#,
         ),
         ("exit after=-1s", r#"not a duration such as 5s: "-1s""#),
         ("run after=1s", r#"unknown option "after""#),
