@@ -60,7 +60,7 @@ pub(crate) enum ListType {
 pub(crate) struct Object {
     /// Fields by escaped name.
     pub(crate) fields: BTreeMap<String, Arc<Decl>>,
-    /// Field names that differ from their escaped form.
+    /// The escaped form of field names, where it differs.
     pub(crate) names: BTreeMap<String, String>,
     /// Whether the schema has properties. If not, keys are not escaped.
     pub(crate) has_properties: bool,
@@ -319,7 +319,7 @@ impl<'a> Decls<'a> {
 }
 
 /// Returns true if a schema declares everything that rules at the root of a resource may always
-/// use. As upstream, it then decides what else of the metadata they see.
+/// use. As upstream, the schema then decides what else of the metadata they see.
 fn declares_type_and_meta(schema: &Map<String, Json>) -> bool {
     let text = |schema: &Json, name: &str| schema[name]["type"] == "string";
     schema.get("properties").is_some_and(|properties| {

@@ -21,7 +21,7 @@ pub struct Issue {
 
 /// Why an expression was rejected: one or more [`Issue`]s.
 ///
-/// Its text is that of cel-go: each error with its place, the source line and a caret.
+/// It displays like cel-go's error: each issue with its place, the source line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileError {
     text: String,

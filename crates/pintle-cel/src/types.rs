@@ -52,7 +52,7 @@ pub enum Type {
     Opaque(&'static str),
 }
 
-/// The fields of an object type that no schema describes, such as `request` of an admission policy.
+/// An object type that no schema describes, such as the type of `request` in an admission policy.
 #[derive(Debug, Clone)]
 pub struct Record {
     name: Arc<str>,

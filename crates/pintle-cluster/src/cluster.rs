@@ -135,7 +135,7 @@ impl Builder {
         self
     }
 
-    /// Uses an existing wall clock, such as that of a trial.
+    /// Uses an existing wall clock, such as a trial's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.time = Time::Of(clock);
         self

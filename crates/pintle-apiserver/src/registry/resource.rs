@@ -83,7 +83,7 @@ pub(crate) struct Resource {
     pub(crate) idle: Option<&'static str>,
     /// Whether the response to a delete is the object instead of a Status.
     pub(crate) returns_deleted: bool,
-    /// The encoded start of an object: `{"kind":…,"apiVersion":…,`.
+    /// The encoded start of an object, with its `kind` and `apiVersion`.
     pub(crate) prefix: String,
 }
 

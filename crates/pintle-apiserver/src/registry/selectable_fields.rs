@@ -32,7 +32,7 @@ impl SelectableField {
         self
     }
 
-    /// A field of a custom resource, given as a JSON path (`.spec.color`).
+    /// Creates a field of a custom resource from a JSON path (`.spec.color`).
     pub(crate) fn custom(json_path: &str) -> Self {
         let path = json_path.trim_start_matches('.');
         Self::new(path, path, "")

@@ -1,6 +1,6 @@
 //! Maps a client certificate to a user: the common name is the user, organizations are groups.
 //!
-//! TLS has verified the certificate by now. Only the subject is parsed from its DER; a hash of the
+//! TLS has already verified the certificate. Only the subject is parsed from its DER; a hash of the
 //! whole certificate becomes the credential id.
 
 use std::{collections::BTreeMap, fmt::Write};

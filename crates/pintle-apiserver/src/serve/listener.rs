@@ -20,7 +20,7 @@ use crate::{
     tower_service::ApiService,
 };
 
-/// The delay after `accept` failed.
+/// How long to wait after `accept` fails.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A request extension: cancelled when the listener closes, which ends its watches.

@@ -112,7 +112,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// As for [`serve`](Self::serve). Also fails if [`ServeOptions::name`] was given an invalid
+    /// Fails as [`serve`](Self::serve) does, or if [`ServeOptions::name`] was given an invalid
     /// name.
     ///
     /// # Cancel safety

@@ -78,14 +78,15 @@ impl ServeOptions {
     /// At the limit, a new connection replaces one without a request in flight: first one that
     /// never presented valid credentials, then the one that has been idle longest. If all
     /// connections are serving requests, the new one is reset immediately instead of being left to
-    /// wait. The same applies if the process runs out of file descriptors first.
+    /// wait. If the process runs out of file descriptors first, connections without a request in
+    /// flight are evicted too.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// Sets the maximum number of concurrent TLS handshakes. Default: 1,000. One more evicts the
-    /// oldest.
+    /// Sets the maximum number of concurrent TLS handshakes. Default: 1,000. Another handshake
+    /// evicts the oldest.
     pub fn max_handshakes(mut self, handshakes: usize) -> Self {
         self.max_handshakes = handshakes;
         self

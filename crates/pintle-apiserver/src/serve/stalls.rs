@@ -1,8 +1,8 @@
 //! Detects responses that their client does not read.
 //!
 //! An HTTP/2 client can keep reading from its socket and still leave the window of a stream closed.
-//! The response body is not polled while it waits, so it cannot detect this itself. It records here
-//! when it passed on data, and the connection checks.
+//! The response body is not polled while it waits, so it cannot detect this itself. Instead, it
+//! records here when it passes on data, and the connection checks.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

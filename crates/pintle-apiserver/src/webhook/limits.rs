@@ -13,14 +13,14 @@ use crate::tower_service::BoxError;
 /// The maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
-/// The maximum number of JSON values in a response. An object cannot be stored with more, and a
+/// The maximum number of JSON values in a response. An object with more cannot be stored, and a
 /// decoded value takes many times the bytes of its text.
 const MAX_VALUES: usize = 1_000_000;
 
 /// The size beyond which a response counts as large, in bytes. Few responses are.
 const LARGE: usize = 64 * 1024;
 
-/// The maximum number of concurrent calls of one webhook.
+/// The maximum number of concurrent calls to one webhook.
 const MAX_CALLS: usize = 64;
 
 /// The maximum number of large responses of one webhook in memory, from the first chunk until they
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 /// Held by a large response, and by what was decoded from it, for as long as it is in memory.
 pub(crate) type Held = Option<OwnedSemaphorePermit>;
 
-/// The body of a response. A large one counts as such until it is dropped.
+/// The body of a response. A large body counts as such until it is dropped.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) body: Bytes,

@@ -10,11 +10,11 @@
 //!
 //! # Bounds
 //!
-//! Webhooks are third-party code. Each call has a deadline, each webhook a limit of concurrent
-//! calls and of large responses, and each response a limit of bytes and of values; idle connections
-//! are few. Waiting for a free slot counts towards the deadline. Code in this process runs in its
-//! own task, so that a panic is an error and a webhook that calls itself cannot exhaust the stack.
-//! No lock is held during a call.
+//! Webhooks are third-party code. Each call has a deadline, each webhook has limits on concurrent
+//! calls and large responses, and each response has limits on bytes and values. Few idle
+//! connections are kept. Waiting for a free slot counts towards the deadline. Code in this process
+//! runs in its own task, so that a panic is an error and a webhook that calls itself cannot exhaust
+//! the stack. No lock is held during a call.
 
 mod client;
 mod config;

@@ -137,7 +137,7 @@ impl Webhook {
         self
     }
 
-    /// Sets any other field of a webhook in a configuration, such as `objectSelector`,
+    /// Sets any other field that a webhook has in a configuration, such as `objectSelector`,
     /// `matchConditions`, `sideEffects` or `reinvocationPolicy`. Registering the webhook fails if
     /// it has an unknown field or a `clientConfig`.
     pub fn field(mut self, name: &str, value: Value) -> Self {

@@ -180,7 +180,7 @@ enum Append<'a> {
     Insert(Id, &'a [Id]),
 }
 
-/// The result of such a comprehension so far, which nothing can observe before the end.
+/// The result so far of a comprehension that only appends. Nothing can observe it before the end.
 #[derive(Debug, Default)]
 struct Collected {
     items: Vec<Value>,

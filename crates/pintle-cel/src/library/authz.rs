@@ -61,7 +61,7 @@ pub struct ResourceAccess {
 pub struct AccessDecision {
     /// Whether access is granted.
     pub allowed: bool,
-    /// The reason.
+    /// Why access is granted or denied; may be empty.
     pub reason: String,
     /// The error, if the check failed.
     pub error: Option<String>,

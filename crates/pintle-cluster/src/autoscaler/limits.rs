@@ -203,7 +203,7 @@ fn between_recent(
 
 type Limited = (i32, (&'static str, &'static str));
 
-/// Limits without a behavior: a size may double, or grow to four.
+/// Applies the limits of an autoscaler without a `behavior`: the size may double, or grow to four.
 fn by_default(current: i32, desired: i32, min: i32, max: i32) -> Limited {
     let fastest = current.saturating_mul(2).max(4);
     let (most, why) = if max > fastest {
@@ -253,7 +253,7 @@ fn by_rules(
     (desired, WITHIN)
 }
 
-/// Returns the size that the policies allow.
+/// Returns the highest size that the policies allow or, if not `up`, the lowest.
 fn bound(
     history: &History,
     rules: &HPAScalingRules,

@@ -25,7 +25,7 @@ pub(crate) struct Loads(Arc<Mutex<Rules>>);
 #[derive(Debug, Default)]
 struct Rules {
     pods: Vec<Rule>,
-    /// By namespace and name.
+    /// By namespace, if limited to one, and metric name.
     values: BTreeMap<(Option<String>, String), i64>,
 }
 

@@ -33,7 +33,7 @@ impl Tolerances {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proposal {
     pub(super) replicas: i32,
-    /// The usage, in thousandths: of all, or the average.
+    /// The total or average usage, in thousandths.
     pub(super) usage: i64,
     /// The usage in percent of the requests.
     pub(super) utilization: Option<i32>,
@@ -45,7 +45,7 @@ pub(super) type Samples = BTreeMap<String, i64>;
 /// The target of an average over Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target<'a> {
-    /// A percentage of the requests of the Pods, or of this container of each.
+    /// A percentage of the Pods' requests, or of the requests of one container in each.
     Utilization {
         percent: i32,
         container: Option<&'a str>,

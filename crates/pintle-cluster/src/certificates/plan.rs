@@ -23,21 +23,21 @@ const DECIDED: Duration = Duration::from_hours(1);
 const PENDING: Duration = Duration::from_hours(24);
 /// Maximum validity of a certificate, in seconds.
 const LONGEST: i64 = 365 * 24 * 3600;
-/// Minimum validity.
+/// Minimum validity of a certificate, in seconds.
 const SHORTEST: i64 = 600;
-/// How far `notBefore` is backdated, to tolerate clock skew.
+/// How far `notBefore` is backdated to tolerate clock skew, in seconds.
 const BACKDATE: i64 = 300;
-/// Below this validity, `notAfter` is not backdated.
+/// Below this validity, in seconds, `notAfter` is not backdated.
 const SHORT: i64 = 8 * 3600;
 
 /// What to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     None,
-    /// Approve it, with this message, if the requester may create this subresource; the first
-    /// allowed one applies.
+    /// Approve it if the requester may create one of these subresources, with the message of the
+    /// first allowed one.
     Review(Vec<(&'static str, &'static str)>),
-    /// Issue a certificate that is valid for this time.
+    /// Issue a certificate that is valid in this period.
     Sign(Range<Timestamp>),
     /// Its signer does not sign such requests.
     Fail(String),

@@ -1,8 +1,8 @@
 //! Starts the Jobs of `CronJob`s.
 //!
-//! [`plan`] finds the scheduled time that has passed since the last one; the reconcile starts its
-//! Job and deletes finished Jobs beyond the history limits. The name of a Job contains its
-//! scheduled time, so a loop that crashes before writing the status does not start it twice.
+//! [`plan`] finds the most recent scheduled time since the last one; the reconcile starts its Job
+//! and deletes finished Jobs beyond the history limits. The name of a Job contains its scheduled
+//! time, so a loop that crashes before writing the status does not start it twice.
 
 mod plan;
 mod schedule;
@@ -92,7 +92,7 @@ async fn reconcile(
     }
 }
 
-/// Creates the Job of a scheduled time and adds it to the status.
+/// Creates the Job for a scheduled time and adds it to the status.
 async fn start(
     cron: &CronJob,
     start: Start,

@@ -272,7 +272,7 @@ struct Due {
     /// Where the search started.
     since: Timestamp,
     at: Option<Timestamp>,
-    /// Whether earlier times were missed, and whether they were too many.
+    /// Whether earlier times were missed; `is_many` if they were too many.
     is_missed: bool,
     is_many: bool,
 }
@@ -339,7 +339,7 @@ impl Clock<'_> {
     }
 }
 
-/// Builds the Job of a scheduled time. The name is derived from that time, so creating it twice
+/// Builds the Job for a scheduled time. The name is derived from that time, so creating it twice
 /// fails.
 fn new_job(cron: &CronJob, spec: &CronJobSpec, scheduled: Timestamp, zone: &TimeZone) -> Job {
     let template = spec.job_template.clone();

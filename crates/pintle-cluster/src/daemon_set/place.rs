@@ -15,9 +15,10 @@ use k8s_openapi::{
 
 use crate::{meta, pods::fit, revisions};
 
-/// On a set, the annotation with the generation of its template; on Pods, the label with the
-/// generation they were created from. Deprecated, but still written and honoured upstream.
+/// The annotation of a set with its template's generation. Deprecated, but still written and
+/// honoured upstream.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// The label of a Pod with the template generation it was created from.
 const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
 /// The field of a node that the affinity of a Pod names.

@@ -1,4 +1,4 @@
-//! Looks up the scale of the controllers of Pods.
+//! Looks up the scales of Pods' controllers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -35,7 +35,7 @@ pub(super) struct Mirror {
     pub(super) skipped: usize,
 }
 
-/// Returns whether the Endpoints are to be mirrored.
+/// Returns whether the Endpoints must be mirrored.
 pub(super) fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
     let labels = meta::labels(&endpoints.metadata);
     let has_selector = |service: &Service| {

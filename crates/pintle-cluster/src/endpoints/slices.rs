@@ -328,7 +328,7 @@ fn endpoint(service: &Service, pod: &Pod, zones: &Zones, family: Family) -> Opti
     })
 }
 
-/// Returns the consumers that should prefer an endpoint: those of its zone or node.
+/// Returns the consumers that should prefer an endpoint: those in its zone or on its node.
 fn hints(
     distribution: Option<&str>,
     zone: Option<&str>,
@@ -356,7 +356,7 @@ fn hints(
     })
 }
 
-/// Returns the labels of the slices of a Service: its own, and three reserved ones.
+/// Returns the labels of a Service's slices: the Service's own and the reserved ones.
 fn labels(service: &Service) -> Labels {
     let mut labels = meta::labels(&service.metadata).clone();
     labels.remove(HEADLESS);

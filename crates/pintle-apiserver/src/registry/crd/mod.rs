@@ -78,7 +78,7 @@ pub(crate) struct CustomVersion {
     pub(crate) version: Value,
 }
 
-/// The parts of a definition that the server acts on.
+/// A definition, with its identifying fields parsed.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: String,

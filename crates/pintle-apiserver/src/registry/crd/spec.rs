@@ -2,7 +2,7 @@
 //! conversion.
 //!
 //! Upstream moves what all versions have in common to the top of the spec before it validates, so
-//! errors in it have that path.
+//! errors in those fields have paths there.
 
 use std::collections::BTreeSet;
 

@@ -64,7 +64,7 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// Validates the status of a definition that a client writes.
+/// Validates a definition's status written by a client.
 pub(crate) fn check_status(tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let names = at(tree, &["status", "acceptedNames"]);
@@ -207,7 +207,7 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     }
 }
 
-/// Returns the formats in the schemas of a definition that are not validated, sorted.
+/// Returns the formats that a definition's schemas name but that are not validated, sorted.
 pub(crate) fn unrecognized_formats(tree: &Tree) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for version in Definition::read(tree).versions() {

@@ -156,7 +156,7 @@ pub(crate) struct PatchStrategy {
 }
 
 impl FieldType {
-    /// Returns the type it refers to.
+    /// Returns the type it refers to, if it is [`Named`](Self::Named).
     pub(crate) fn named(&self) -> Option<TypeRef> {
         match self {
             Self::Named(ty) => Some(*ty),

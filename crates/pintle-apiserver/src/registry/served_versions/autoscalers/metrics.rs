@@ -12,7 +12,7 @@ fn put(into: &mut Map<String, Value>, name: &str, value: &Value) {
     }
 }
 
-/// A quantity that is required in `v1`.
+/// Returns a quantity that is required in `v1`: zero if it is missing.
 fn amount(value: &Value) -> Value {
     match value {
         Value::Null => "0".into(),

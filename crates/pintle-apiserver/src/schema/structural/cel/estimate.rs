@@ -29,7 +29,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Creates an estimate that knows the errors already found in the schema.
+    /// Creates an estimate, given the errors already found in the schema.
     pub(crate) fn new(errors: &[FieldError]) -> Self {
         Self {
             invalid: errors.iter().map(|error| error.field.clone()).collect(),

@@ -8,7 +8,7 @@ use super::{Schema, clauses, flag, list, map, present, properties, text};
 use crate::schema::field::{FieldError, Path};
 use crate::schema::structural::{Node, cel, internal, prune::META_FIELDS};
 
-/// Inherited from the schemas above.
+/// What a schema inherits from the schemas above it.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     /// Why defaults are forbidden here, if they are.

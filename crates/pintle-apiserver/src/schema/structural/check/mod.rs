@@ -1,8 +1,8 @@
 //! Checks the schema of a CRD when the CRD is written.
 //!
-//! There are two sets of rules. [`structural`]: every value is specified outside of `allOf`,
-//! `anyOf`, `oneOf` and `not`, so that pruning and defaulting depend only on a field's place.
-//! [`openapi`]: which keywords are supported and how they may be combined.
+//! There are two sets of rules. [`structural`] requires that every value is specified outside of
+//! `allOf`, `anyOf`, `oneOf` and `not`, so that pruning and defaulting depend only on a field's
+//! place. [`openapi`] checks which keywords are used and how they are combined.
 
 mod keywords;
 
@@ -173,7 +173,7 @@ fn invariants(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// Returns true for the only `anyOf` that may contain types.
+/// Returns true if the schema's `anyOf` is the only one that may contain types.
 fn is_int_or_string(schema: &Schema) -> bool {
     schema.get("anyOf") == Some(&json!([{ "type": "integer" }, { "type": "string" }]))
 }

@@ -12,7 +12,7 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(quantity.to_string())
 }
 
-/// Returns true if `one` is less than `other`, and `None` if either is invalid.
+/// Returns whether `one` is less than `other`, or `None` if either is invalid.
 pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
     Some(Amount::parse(one)? < Amount::parse(other)?)
 }
