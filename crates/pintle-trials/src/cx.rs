@@ -34,7 +34,8 @@ impl Cx {
         self.clock.clone()
     }
 
-    /// Returns a random number generator that yields the same sequence in every run.
+    /// Returns a random number generator that yields the same sequence when the scenario is
+    /// replayed.
     pub fn rng(&self) -> Rng {
         self.rng.clone()
     }

@@ -18,7 +18,7 @@ const BY_CONTROLLER: &str = "pintle.controller-uid";
 pub(super) struct WatchedKind {
     pub(super) resource: ApiResource,
     pub(super) scope: KindScope,
-    /// Whether the cache's input sets nothing but the kind.
+    /// Whether the cache's input sets nothing but the kind and the cluster.
     pub(super) is_plain: bool,
     /// Whether the cache holds only metadata.
     pub(super) is_metadata: bool,

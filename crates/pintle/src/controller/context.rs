@@ -112,7 +112,8 @@ impl<S> Context<S> {
         self.inner.id
     }
 
-    /// Returns 1 for the first try since the key last succeeded, 2 for the first retry, and so on.
+    /// Returns 1 for the first try since the key last succeeded or failed terminally, 2 for the
+    /// first retry, and so on.
     pub fn attempt(&self) -> u32 {
         let retries = self.inner.shared.queue.retries(self.key());
         retries.saturating_add(1)

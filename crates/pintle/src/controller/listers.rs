@@ -46,7 +46,7 @@ struct Cache {
     name: String,
     /// Whether it is in the controller's own cluster.
     is_local: bool,
-    /// Whether its input sets nothing but the kind.
+    /// Whether its input sets nothing but the kind and the cluster.
     is_plain: bool,
     /// The `SharedInformer<K>`.
     informer: Box<dyn Any + Send + Sync>,
