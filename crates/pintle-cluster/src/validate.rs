@@ -65,14 +65,14 @@ pub(crate) fn run(paths: &[PathBuf]) -> anyhow::Result<Report> {
             report.object(file, crd, object);
         } else if refused.contains(&kind) {
             unchecked += 1;
-            report.note(file, &object, "not checked, because its CRD was refused");
+            report.note(file, &object, "not checked, because its CRD is invalid");
         } else {
             skipped += 1;
         }
     }
     let unchecked = match unchecked {
         0 => String::new(),
-        some => format!("{some} objects of refused CRDs not checked, "),
+        some => format!("{some} objects of invalid CRDs not checked, "),
     };
     writeln!(
         report.text,

@@ -154,7 +154,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// Fails if the server refuses the request or does not respond.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -203,7 +203,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// Fails if the server refuses the request or does not respond.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
@@ -222,7 +222,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// Fails if the server refuses the request or does not respond.
+    /// Fails if the server rejects the request or does not respond.
     ///
     /// # Cancel safety
     ///
