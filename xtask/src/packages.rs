@@ -143,14 +143,14 @@ impl DocsRs {
     }
 }
 
-/// The packages of the workspace that are uploaded to the registry.
+/// Returns the packages of the workspace that are uploaded to the registry.
 pub(crate) fn published() -> Result<Vec<Package>> {
     let mut packages = members()?;
     packages.retain(Package::is_published);
     Ok(packages)
 }
 
-/// Every package of the workspace.
+/// Returns every package of the workspace.
 pub(crate) fn members() -> Result<Vec<Package>> {
     #[derive(Deserialize)]
     struct Workspace {

@@ -286,7 +286,7 @@ fn field(line: &str, file: usize) -> Option<RawField> {
     Some(RawField { ty, tag, file })
 }
 
-/// One entry of a struct tag: `json:"name,omitempty"`.
+/// Returns the value of one entry of a struct tag, such as `json:"name,omitempty"`.
 fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
     let start = tags.find(&format!("{name}:\""))? + name.len() + 2;
     tags[start..].split('"').next()

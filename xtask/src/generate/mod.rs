@@ -146,7 +146,7 @@ impl Server<'_> {
         serde_json::from_slice(&out.stdout).with_context(|| format!("GET {path}: not JSON"))
     }
 
-    /// The OpenAPI document of every group and version.
+    /// Returns the OpenAPI document of every group and version.
     fn documents(&self) -> Result<Vec<Value>> {
         let index = self.get("/openapi/v3")?;
         let paths = index["paths"]
@@ -174,7 +174,7 @@ impl Server<'_> {
         lists.collect()
     }
 
-    /// The resource list of every group and version, in the order they are served.
+    /// Returns the resource list of every group and version, in the order they are served.
     fn discovery(&self) -> Result<Vec<Value>> {
         let mut lists = vec![self.get("/api/v1")?];
         let groups = self.get("/apis")?;

@@ -99,7 +99,7 @@ impl ControlPlane {
         &self.state.bin
     }
 
-    /// The processes, in start order.
+    /// Returns the pids of the processes, in start order.
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         let processes = self.state.processes.iter();
         processes.filter_map(|process| u32::try_from(process.pid).ok())

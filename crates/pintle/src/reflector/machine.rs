@@ -30,7 +30,8 @@ const RETRY_AFTER_CAP: Duration = Duration::from_mins(2);
 pub(super) struct Settings {
     /// Whether to request streaming lists.
     pub(super) watch_list: bool,
-    /// For how long not to request streaming lists after the server rejected one.
+    /// For how long not to request streaming lists after one was rejected, closed early, or arrived
+    /// without its end marker or inconsistent.
     pub(super) refusal_memory: Duration,
     /// The page size, if every list is paged.
     pub(super) page_size: Option<u32>,

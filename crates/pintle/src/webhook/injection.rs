@@ -51,7 +51,7 @@ impl Injection {
         }
     }
 
-    /// Writes the bundle, in base64, where it is missing.
+    /// Writes the bundle, in base64, wherever it is missing or another one is present.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ impl<K: DeserializeOwned> Admission<K> {
 }
 
 impl<K> Admission<K> {
-    /// Adds a warning to the response that the client of the API server sees.
+    /// Adds a warning, which the API server returns to its client.
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.lock().push(warning.into());
     }
