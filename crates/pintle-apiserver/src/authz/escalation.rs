@@ -28,8 +28,8 @@ use crate::{
     meta::Tree,
 };
 
-/// The maximum number of permissions of one role that are compared one by one with those of its
-/// writer.
+/// The maximum number of permissions of one role that are compared one by one with its writer's
+/// rules.
 const MAX_PARTS: usize = 200_000;
 
 /// The maximum number of comparisons for one role.

@@ -76,11 +76,11 @@ impl LastModes {
     }
 }
 
-/// Returns the user a request acts as: `user`, or the one that its headers name.
+/// Returns the user a request acts as: `user`, or the user that its headers name.
 ///
 /// # Errors
 ///
-/// Fails if `user` may not impersonate the other one, or if the headers name attributes but no
+/// Fails if `user` may not impersonate the other user, or if the headers name attributes but no
 /// user.
 pub(super) fn acting_user(api: &Api, parts: &Parts, user: User) -> Result<User, ApiError> {
     let Some(wanted) = wanted(&parts.headers)? else {

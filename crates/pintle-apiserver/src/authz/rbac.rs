@@ -79,9 +79,9 @@ struct Policy {
 #[derive(Debug, Default)]
 struct Scope {
     bindings: BTreeMap<String, Arc<Binding>>,
-    /// The names of the bindings of each user.
+    /// The binding names of each user.
     users: BTreeMap<String, BTreeSet<String>>,
-    /// The names of the bindings of each group.
+    /// The binding names of each group.
     groups: BTreeMap<String, BTreeSet<String>>,
 }
 

@@ -105,7 +105,7 @@ fn typed(api_version: &str, kind: &str, tree: &Tree) -> Value {
     Value::Object(tree)
 }
 
-/// Checks that a response answers the request. The error is upstream's message.
+/// Checks that a response matches the request. The error is upstream's message.
 fn verify(uid: &str, version: &str, review: &Value) -> Result<(), String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let response = &review["response"];

@@ -9,8 +9,8 @@
 //!
 //! A policy applies once for each of its bindings and each parameter object of the binding. All
 //! validating policies are evaluated, and the first denial is returned. Mutating policies run one
-//! after the other, each on the result of the one before. Policies and bindings are ordered by
-//! name, so that the outcome is deterministic. Messages are kube-apiserver's.
+//! after the other, each on the previous result. Policies and bindings are ordered by name, so that
+//! the outcome is deterministic. Messages are kube-apiserver's.
 //!
 //! Evaluating an expression is synchronous and bounded by its budget. A write yields between two
 //! parameters, so that a binding with thousands of them does not delay other requests.

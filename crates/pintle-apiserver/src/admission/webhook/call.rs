@@ -222,7 +222,7 @@ fn decode_patch(review_version: &str, response: &Value) -> Result<Option<Value>,
     }
 }
 
-/// Checks that a response answers the request. The error is upstream's message.
+/// Checks that a response matches the request. The error is upstream's message.
 fn verify<'a>(
     uid: &str,
     review_version: &str,

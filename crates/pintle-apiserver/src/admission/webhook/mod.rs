@@ -8,9 +8,9 @@
 //! write ─► match: rules, selectors, conditions ─► review ─► call ─► verify ─► patch or verdict
 //! ```
 //!
-//! Mutating webhooks run one after the other, each on the result of the one before. Validating
-//! webhooks run concurrently. If a webhook fails, its failure policy decides whether the request is
-//! denied or the webhook is skipped. Messages are kube-apiserver's.
+//! Mutating webhooks run one after the other, each on the previous result. Validating webhooks run
+//! concurrently. If a webhook fails, its failure policy decides whether the request is denied or
+//! the webhook is skipped. Messages are kube-apiserver's.
 
 mod call;
 mod conditions;

@@ -1,4 +1,4 @@
-//! Nodes: new ones are not ready.
+//! Nodes: a new Node is not ready.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Access and token reviews: answered on create, never stored.
+//! Access and token reviews: evaluated on create, never stored.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -174,7 +174,7 @@ fn subject(spec: &Value) -> User {
     }
 }
 
-/// Returns what an access review asks for.
+/// Returns the access that a review asks about.
 fn access(spec: &Value) -> Access<'_> {
     let resource = &spec["resourceAttributes"];
     let about = if resource.is_object() {
@@ -261,7 +261,7 @@ fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
     Err(ApiError::invalid(&resource.group, "", "", errors))
 }
 
-/// Checks a selector that a review asks about. RBAC ignores those that are valid.
+/// Checks a selector that a review asks about. RBAC ignores valid selectors.
 fn check_selector(selector: &Value, which: &str, is_label: bool, errors: &mut Vec<FieldError>) {
     if !selector.is_object() {
         return;

@@ -1,8 +1,8 @@
 //! Lists: selectors, pages, and the state they show.
 //!
-//! A continue token names the revision of the first page and the key the next one starts at, so
-//! that all pages show the same state. When the log no longer covers that revision, the client gets
-//! 410 and a token that continues from the same key in the current state.
+//! A continue token names the revision of the first page and the key at which the next page starts,
+//! so that all pages show the same state. When the log no longer covers that revision, the client
+//! gets 410 and a token that continues from the same key in the current state.
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ impl Api {
                     .await?
             }
         };
-        // Upstream answers resourceVersion=0 from its cache, which ignores the limit.
+        // Upstream serves resourceVersion=0 from its cache, which ignores the limit.
         let limit = if page.is_none() && version == "0" && matching != "Exact" {
             0
         } else {

@@ -141,7 +141,7 @@ impl Api {
 }
 
 impl Call {
-    /// Streams events over HTTP or a WebSocket, as the client asked.
+    /// Streams events over HTTP or a WebSocket, as the client requested.
     fn stream(&self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
         if websocket::is_requested(&self.method, &self.headers) {
             let (upgrade, closing) = (self.upgrade.clone(), self.closing.clone());

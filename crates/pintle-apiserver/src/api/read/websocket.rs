@@ -122,8 +122,8 @@ fn handshake(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>>
     if let Ok(accept) = HeaderValue::from_str(&accept(key)) {
         out.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     }
-    // The subprotocol makes no difference to a watch. A single one is confirmed because clients
-    // require it.
+    // The subprotocol makes no difference to a watch. A single offered subprotocol is confirmed
+    // because clients require it.
     let offered = text(header::SEC_WEBSOCKET_PROTOCOL);
     if offered.contains(',') {
         return Err(refused(400, "").into());

@@ -12,7 +12,7 @@ use crate::api::{ApiError, Body, Call};
 use crate::audit::Record;
 use crate::schema::{field::FieldError, field_paths::clip};
 
-/// The total length of the warnings of a response above which each is truncated, in characters.
+/// The total length of a response's warnings, in characters, above which each is truncated.
 const MAX_TOTAL: usize = 4 * 1024;
 /// The length of a truncated warning, in characters.
 const MAX_TRUNCATED: usize = 256;

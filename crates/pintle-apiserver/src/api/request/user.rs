@@ -129,7 +129,7 @@ impl From<String> for User {
 }
 
 /// Completes the groups of a user: a service account without explicit groups gets its own, and
-/// every user except `system:anonymous` is authenticated unless a group says otherwise.
+/// every user except `system:anonymous` is authenticated unless it is in `system:unauthenticated`.
 pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if let (Some((namespace, _)), true) = (service_account(name), groups.is_empty()) {
         groups.extend(service_account_groups(namespace));

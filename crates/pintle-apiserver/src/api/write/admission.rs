@@ -261,8 +261,7 @@ fn manager_problem(index: usize, entry: &Value) -> Option<String> {
     })
 }
 
-/// Returns the name of the object: for a create the one in the object, otherwise the one in the
-/// path.
+/// Returns the name of the object: from the object for a create, otherwise from the path.
 fn name_of(write: &Attributes<'_>, object: &Tree) -> String {
     let name = match write.operation {
         Operation::Create => meta::text(object, "name"),

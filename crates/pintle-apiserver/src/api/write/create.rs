@@ -20,7 +20,7 @@ use crate::{
 
 /// How many generated names are tried before giving up.
 const NAME_TRIES: usize = 8;
-/// The maximum length of the prefix of a generated name.
+/// The maximum length of a generated name's prefix.
 const MAX_PREFIX: usize = 58;
 
 impl Api {

@@ -39,7 +39,7 @@ impl Kind for Pods {
         }
     }
 
-    /// Returns zero for a Pod that no kubelet runs: one that is not scheduled, or has finished.
+    /// Returns zero for a Pod that no kubelet runs, because it is not scheduled or has finished.
     fn grace(&self, pod: &Tree, requested: Option<i64>) -> i64 {
         let at = |part: &str, field: &str| pod.get(part).and_then(|part| part.get(field));
         let scheduled = at("spec", "nodeName").is_some_and(|node| node.as_str() != Some(""));

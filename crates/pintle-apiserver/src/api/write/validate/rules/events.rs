@@ -1,4 +1,4 @@
-//! Validation of events: legacy ones, and those with an `eventTime`.
+//! Validation of events, with and without an `eventTime`.
 
 use serde_json::Value;
 

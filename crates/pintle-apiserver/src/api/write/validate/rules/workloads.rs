@@ -252,7 +252,7 @@ pub(super) fn daemon_set(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     non_negative(spec, "revisionHistoryLimit", at, errors);
 }
 
-/// Validates the limits of a rolling update: exactly one of them is not zero.
+/// Validates the limits of a rolling update: exactly one of them must be non-zero.
 fn daemon_set_limits(rolling: &Value, at: &Path<'_>, errors: &mut Errors) {
     let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
     let (unavailable_at, surge_at) = (at.child("maxUnavailable"), at.child("maxSurge"));
