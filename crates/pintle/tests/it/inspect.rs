@@ -292,7 +292,7 @@ async fn delays_show_their_reasons() {
         life.state
     );
     assert!(
-        life.why.sentence.contains("until the caches show"),
+        life.why.sentence.contains("for the caches to show"),
         "{}",
         life.why.sentence
     );
