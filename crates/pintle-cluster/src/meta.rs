@@ -17,10 +17,11 @@ pub(crate) enum Claim {
     Controlled,
     /// The selector matches an orphan: the owner should set its owner reference.
     Adopt,
-    /// The selector no longer matches an object the owner controls: it should remove its owner
-    /// reference.
+    /// The selector no longer matches an object that the owner controls: the owner should remove
+    /// its owner reference.
     Release,
-    /// Another owner controls the object, or the selector does not match.
+    /// There is nothing to do: another owner controls the object, the selector does not match an
+    /// orphan, or the owner may not change the object's owner reference.
     Ignore,
 }
 
@@ -119,14 +120,14 @@ pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReferenc
         .collect()
 }
 
-/// Returns the finalizers of an object with this one added.
+/// Returns the finalizers of an object with `finalizer` added.
 pub(crate) fn with_finalizer(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let mut finalizers = without_finalizer(meta, finalizer);
     finalizers.push(finalizer.to_owned());
     finalizers
 }
 
-/// Returns the finalizers of an object without this one.
+/// Returns the finalizers of an object without `finalizer`.
 pub(crate) fn without_finalizer(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let finalizers = meta.finalizers.iter().flatten();
     finalizers.filter(|it| *it != finalizer).cloned().collect()

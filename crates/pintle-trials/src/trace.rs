@@ -30,8 +30,7 @@ pub struct Trace {
     pub panics: Vec<String>,
     /// Which faults of the plan were injected.
     pub fired: Vec<bool>,
-    /// Changes that the controller made in the idle cluster, with the period in which it was
-    /// observed.
+    /// Changes that the controller made in the idle cluster, by observed period.
     pub restless: Vec<Restless>,
     /// Changes of the competing writer that the controller overwrote without reading them.
     pub overwritten: Vec<String>,
@@ -52,8 +51,8 @@ pub struct Request {
     pub target: Target,
     /// Its stable name.
     pub fingerprint: String,
-    /// How many requests with this fingerprint came before, plus one; 0 if a timer sent it while
-    /// the cluster was idle.
+    /// The number of this request among those with its fingerprint, from 1. It is 0 if the cluster
+    /// had been idle for a minute, because only timers send requests then.
     pub nth: u32,
     /// The incarnation of the process that sent it, from 1.
     pub process: u32,
@@ -98,7 +97,7 @@ pub struct Commit {
 pub struct Delivery {
     /// `ADDED/pods/default/web-0`.
     pub fingerprint: String,
-    /// How many deliveries with this fingerprint came before, plus one.
+    /// The number of this delivery among those with its fingerprint, from 1.
     pub nth: u32,
     /// The resource.
     pub resource: ResourceName,
@@ -160,9 +159,9 @@ pub struct Restless {
 pub enum Abort {
     /// The controller sent more than this many requests within a virtual minute.
     HotLoop(usize, String),
-    /// The process ended this many times.
+    /// The process exited on its own this many times.
     CrashLoop(usize, String),
-    /// Changes continued for this many minutes.
+    /// The cluster was not idle within this many minutes.
     Restless(u64),
     /// A step of the story could not be applied.
     Story(String),

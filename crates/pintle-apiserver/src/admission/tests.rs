@@ -10,7 +10,7 @@ use crate::{
     api::{User, WriteOptions},
 };
 
-/// Records its calls, and changes the object as configured.
+/// Records its calls, adds a field to the object, and reinvokes or fails as configured.
 #[derive(Debug)]
 struct Probe {
     name: &'static str,
@@ -81,7 +81,7 @@ impl Plugin for Probe {
     }
 }
 
-/// Runs both phases of a chain on an empty object. Returns the calls and the object.
+/// Runs both phases of a chain on an empty object. Returns the calls, the object, and any error.
 async fn run(
     make: impl FnOnce(&Arc<Mutex<Vec<String>>>) -> Vec<Probe>,
 ) -> (Vec<String>, Tree, Option<ApiError>) {

@@ -70,7 +70,7 @@ async fn pod_that_violates_the_standard_is_refused() {
             "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\": {ESCALATION}"
         )
     );
-    assert_eq!(warnings, Vec::<String>::new(), "a refusal needs no warning");
+    assert_eq!(warnings, Vec::<String>::new(), "a denial needs no warning");
     assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
     let mut good = pod("p");
     good["spec"]["securityContext"] =

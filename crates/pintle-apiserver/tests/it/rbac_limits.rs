@@ -94,7 +94,7 @@ async fn escalate_can_be_limited_to_one_role() {
     let wider = json!({"rules": all});
     assert_eq!(jane.merge(&format!("{roles}/mine"), &wider).await.0, 200);
     assert_eq!(jane.merge(&format!("{roles}/yours"), &wider).await.0, 403);
-    // The same resource in another group is another permission.
+    // Permissions do not extend to a resource of the same name in another group.
     let pods = json!([{"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["get"]}]);
     assert_eq!(jane.post(&roles, &role("pods", &pods)).await.0, 403);
 }

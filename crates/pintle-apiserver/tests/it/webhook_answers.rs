@@ -176,7 +176,7 @@ async fn verdict_is_read_from_any_successful_response() {
             400,
             "admission webhook \"hook.example.com\" denied the request without explanation"
         ),
-        "a response without a verdict is a refusal"
+        "a response without a verdict denies the request"
     );
     assert_eq!(warnings, ["299 - \"first\"", "299 - \"second\""]);
 }

@@ -85,7 +85,7 @@ fn char_at(context: &mut Context, args: &[Value]) -> Evaluated {
     let [Value::String(text), Value::Int(index)] = args else {
         return Err(no_such_overload());
     };
-    // Upstream stores code points in a list; here they are counted.
+    // Upstream indexes an array of code points; here they are counted, which takes work.
     context.work.spend(text.len() / 16)?;
     let at = usize::try_from(*index).ok().and_then(|i| offset(text, i));
     let at = at.ok_or_else(|| out_of_range(*index))?;

@@ -78,7 +78,7 @@ fn canonical_forms_match_upstream() {
             "-99999999999999999999999999999999999999999Ki",
             "-9223372036854775807",
         ),
-        // Upstream drops powers without a suffix.
+        // Upstream drops a power of ten that has no suffix.
         ("1000E", "1"),
         ("1000000000000000000000", "1"),
         ("1e4294967296", "1e4294967296"),
@@ -234,9 +234,9 @@ fn quantities_compare_across_suffixes() {
     assert_eq!(quantity("1000m"), quantity("1.000"));
 }
 
-/// Adding needs as many digits as the numbers are apart.
+/// A sum has one digit per power of ten from the largest to the smallest operand.
 #[test]
-fn sums_with_too_many_digits_are_refused() {
+fn sums_with_too_many_digits_return_none() {
     assert!(quantity("1e2147483647").plus(&quantity("1")).is_none());
     assert_eq!(quantity("1500m").rounded_up().to_string(), "2");
     assert_eq!(quantity("-1500m").rounded_up().to_string(), "-2");

@@ -1,8 +1,9 @@
 //! Counts finished Pods exactly once.
 //!
-//! A finalizer keeps a finished Pod until it is counted. Its UID is first written to
+//! A finalizer keeps a finished Pod until it is counted. The Pod's UID is first written to
 //! `uncountedTerminatedPods`, then the finalizer is removed, then the UID moves to the counter.
-//! After a crash at any point, the finalizer and the list show how far it got.
+//! After a crash at any point, the finalizer and the list show which steps are done. Succeeded Pods
+//! of an Indexed Job are counted by `completedIndexes` instead.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,9 +27,9 @@ const MAX_UNCOUNTED: usize = 500;
 pub(super) struct Tracked {
     /// The Pods to release: their finalizers can be removed once the status is written.
     pub(super) release: Vec<Arc<Pod>>,
-    /// The UIDs of all Pods with a finalizer.
+    /// The UIDs of all Pods with the tracking finalizer.
     held: BTreeSet<String>,
-    /// Whether further Pods remain to be counted.
+    /// Whether the limit was reached, so that further Pods may remain to be counted.
     is_partial: bool,
 }
 
@@ -119,8 +120,8 @@ impl Sync<'_> {
         is_failed && awaiting.is_none_or(|it| it.metadata.uid != pod.metadata.uid)
     }
 
-    /// Records the verdict on the Job before the Pods that led to it are released, and later turns
-    /// it into the final condition.
+    /// Adds the interim condition, if any, to the status, so that it is stored before the Pods that
+    /// led to it are released. Prepares the final condition for [`conclude`](Self::conclude).
     fn announce(&mut self) {
         let Some(finished) = self.finished.take() else {
             return;

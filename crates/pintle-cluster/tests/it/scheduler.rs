@@ -44,7 +44,7 @@ async fn node_of(kubectl: &Kubectl, name: &str) -> String {
 }
 
 async fn refusal(kubectl: &Kubectl, name: &str) -> String {
-    wait_for(&format!("{name} to be refused"), async || {
+    wait_for(&format!("{name} to be unschedulable"), async || {
         let conditions = kubectl.get::<Pod>(name).await.status?.conditions?;
         let mut conditions = conditions.into_iter();
         let refused = conditions.find(|it| it.reason.as_deref() == Some("Unschedulable"))?;
@@ -177,7 +177,7 @@ async fn important_pod_preempts_a_less_important_one() {
 
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
-async fn replicas_spread_and_keep_apart() {
+async fn pods_spread_and_respect_anti_affinity() {
     let cluster = virtual_cluster()
         .nodes(0)
         .node(small("a"))
@@ -196,7 +196,7 @@ async fn replicas_spread_and_keep_apart() {
     let why = refusal(&kubectl, "web-4").await;
     let expected = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.";
     assert!(why.starts_with(expected), "{why}");
-    // A changed label of another Pod allows it.
+    // Relabeling another Pod makes room.
     let relabel = json!({ "metadata": { "labels": { "app": "other" } } });
     kubectl.patch::<Pod>("web-2", relabel).await;
     let freed = node_of(&kubectl, "web-2").await;

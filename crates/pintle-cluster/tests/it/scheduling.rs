@@ -80,7 +80,7 @@ async fn pods_with_the_same_host_port_get_different_nodes() {
     for name in ["a", "b", "c"] {
         kubectl.create::<Pod>(pod(name, &port)).await;
     }
-    // The same number with another protocol is another port.
+    // The same port number with another protocol does not conflict.
     let udp = json!({"containerPort": 80, "hostPort": 8080, "protocol": "UDP"});
     kubectl.create::<Pod>(pod("udp", &udp)).await;
     node_of(&kubectl, "udp").await;

@@ -14,13 +14,13 @@ use crate::{
     trace::Trace,
 };
 
-/// Reports that two runs without faults end differently.
+/// Reports the first checkpoint at which two runs without faults differ.
 pub(super) fn different_ends(a: &Trace, b: &Trace, how: &str) -> Option<Violation> {
     a.checkpoints.iter().zip(&b.checkpoints).find_map(|(a, b)| {
         let found = differences(&a.state, &b.state, Compare::Exact);
         let first = found.first()?;
         let text = format!(
-            "two runs without faults differ: {}; first, {how}",
+            "two runs without faults differ: {}; their requests differed first: {how}",
             first.describe()
         );
         Some(Violation {

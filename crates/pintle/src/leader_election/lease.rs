@@ -39,7 +39,7 @@ impl Observed {
     /// Returns until when a replica other than `identity` holds the Lease, or `None` if none does.
     ///
     /// This is based on when this replica saw the last change, never on a timestamp in the Lease,
-    /// which is another machine's clock.
+    /// which comes from another machine's clock.
     pub(super) fn held_until(&self, identity: &str, now: Instant) -> Option<Instant> {
         let holder = self.holder()?;
         let until = clock::after(self.changed, duration(&self.spec));

@@ -134,7 +134,7 @@ impl Waiters {
     pub(super) fn notify(&mut self, now: Snapshot) -> Wakes {
         let mut wakes = Wakes::default();
         while now.finished || now.ready > self.woken {
-            // The timekeeper last: otherwise another worker would have to take over.
+            // Wake the timekeeper last, so that no other worker has to take over.
             let Some(waker) = self.pop() else { break };
             self.woken += 1;
             wakes.push(waker);

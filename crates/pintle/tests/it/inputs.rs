@@ -139,7 +139,7 @@ async fn same_input_lists_and_watches_once() {
     sleep(SECOND).await;
     assert_eq!(names(&again.lister()), ["blue/blue-1", "green/green-1"]);
     assert_eq!(traffic.take(), [""; 0], "nothing was requested twice");
-    // Another input is another watch, of the same kind in the same form.
+    // A different input opens its own watches, which look the same in the traffic.
     let _other = informers.informer_from(&input().labels("value=y"));
     sleep(SECOND).await;
     assert_eq!(traffic.take(), once);

@@ -132,7 +132,7 @@ async fn documented_steps_have_the_documented_results() {
     ] {
         let shown = block(name);
         let table = table(&client, path).await;
-        // Cells are separated by at least two blanks. The last one is the age, which varies.
+        // Cells are separated by at least two spaces. The last one is the age, which varies.
         let split = |line: &str| -> Vec<String> {
             let cells = line
                 .split("  ")

@@ -1,13 +1,13 @@
 //! Installs real CRDs on kube-apiserver and on our server, creates the same objects on both, and
 //! compares every response.
 //!
-//! The CRDs and their samples come from the modules in `corpus/modules.txt`; `cargo xtask test-real`
-//! fetches them. Further objects are generated from the schemas, see [`generate`]: valid ones, and one
-//! for every constraint. A run sends a fixed selection of these; `cargo xtask test-real --full-corpus`
-//! sends them all.
+//! The CRDs and their samples come from the modules in `corpus/modules.txt`; `cargo xtask
+//! test-real` fetches them. Further objects are generated from the schemas, see [`generate`]: valid
+//! ones, and for every constraint one that violates it. A run sends a fixed selection of these;
+//! `cargo xtask test-real --full-corpus` sends them all.
 //!
-//! A different response fails the test unless `corpus/accepted.txt` lists it with a reason. An entry
-//! there that no longer applies also fails the test.
+//! A different response fails the test unless `corpus/accepted.txt` lists it with a reason. An
+//! entry there that no longer applies also fails the test.
 
 mod generate;
 mod load;
@@ -92,7 +92,7 @@ impl Results {
     }
 }
 
-/// Writes to the standard error, for passing tests too.
+/// Writes to standard error directly, because the test harness captures `eprintln!`.
 fn show(text: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }
@@ -146,7 +146,7 @@ async fn try_definition(
     if definition.has_rules() {
         try_costs(real, ours, definition, full, results).await;
     }
-    // No webhook runs here.
+    // No conversion webhook is running.
     let plain = definition.without_webhook();
     let (a, b) = tokio::join!(real.post(&create, &plain), ours.post(&create, &plain));
     let accepted = a.code == 201;
@@ -174,8 +174,8 @@ async fn try_definition(
     tokio::join!(real.delete(&path), ours.delete(&path));
 }
 
-/// Compares estimated costs: without limits in the schema, rules exceed their budget, and the message
-/// says by how much.
+/// Compares estimated costs: without limits in the schema, rules exceed their budget, and the
+/// message says by how much.
 async fn try_costs(
     real: &Server,
     ours: &Server,
@@ -246,7 +246,7 @@ fn report(results: &Results, whole: bool) {
     let figures = &results.figures;
     show(&format!(
         "corpus: {}/{} CRDs identical, {} rules type-checked, {}/{} cost estimates identical, \
-         {}/{} answers to objects identical ({} of them accepted)\n",
+         {}/{} responses to objects identical ({} of them accepted)\n",
         figures.crds_identical,
         figures.crds,
         figures.rules,

@@ -34,10 +34,10 @@ impl Scenario {
 
 /// One request.
 ///
-/// Placeholders in any text: `{ns}` is the namespace of the scenario, `{id}` an ID unique to it, `{v1}`
-/// and the like the path of a group in the namespace, `{hook}` and `{ca}` the URL and the CA bundle of
-/// the webhook program, `{stopped}` the URL of one that does not run, and any other name a value saved
-/// by an earlier step.
+/// Any string may contain placeholders: `{ns}` is the namespace of the scenario, `{id}` an ID
+/// unique to it, `{v1}` and the like the path of a group in the namespace, `{hook}` and `{ca}` the
+/// URL and the CA bundle of the webhook program, `{stopped}` a webhook URL on which nothing
+/// listens, and any other name a value saved by an earlier step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -66,19 +66,20 @@ pub(super) struct Step {
     /// The number of `x` that replace `{fill}`.
     #[serde(default)]
     pub(super) fill: usize,
-    /// Repeats the request until the response has this code, this pointer, or `pointer=text`.
+    /// Repeats the request until the response has this code, a value at this pointer, or, for
+    /// `pointer=value`, this value.
     pub(super) until: Option<String>,
     /// The number of watch events to read. Default: until the watch ends.
     pub(super) events: Option<usize>,
     /// Whether to send the request without credentials.
     #[serde(default)]
     pub(super) anonymous: bool,
-    /// Compares only these parts of the body, given as pointers. On the real server each must exist,
-    /// or be absent if marked with `no`.
+    /// Compares only these parts of the body, given as pointers. On the real server each must
+    /// exist, or be absent if marked with `no`.
     #[serde(default)]
     pub(super) only: Vec<String>,
-    /// Compares only entries whose name matches, for lists or maps with entries of the servers
-    /// themselves or of other scenarios. On the real server at least one must match.
+    /// Compares only entries whose name matches, for lists or maps that also contain entries of the
+    /// server itself or of other scenarios. On the real server at least one must match.
     pub(super) names: Option<String>,
     /// Fields to ignore at any depth, such as descriptions.
     #[serde(default)]

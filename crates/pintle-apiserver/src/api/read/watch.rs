@@ -314,7 +314,7 @@ impl Watcher {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe, unless a webhook converts the objects: otherwise there is no await between
+    /// Cancel safe unless a webhook converts the objects. Without one, there is no await between
     /// reading the log and returning the events.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over() {

@@ -91,8 +91,7 @@ impl Api {
             let reserved = self.reserves(write, Some(old)).then(|| new.clone());
             let content = self.encode_stored(resource, new).await?;
             if let Some(reserved) = reserved {
-                // Charged only now: otherwise a write that loses a race would be charged once per
-                // try.
+                // Charge this late so that a write that loses a race is not charged on every try.
                 let latest = self.store.get(collection, &key);
                 if latest.is_none_or(|latest| latest.revision != current.revision) {
                     continue;

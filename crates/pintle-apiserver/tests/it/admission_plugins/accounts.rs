@@ -70,12 +70,13 @@ async fn token_is_mounted_unless_its_path_is_taken() {
     assert_eq!(stored["spec"]["volumes"].as_array().unwrap().len(), 1);
     let mounts = &stored["spec"]["containers"][0]["volumeMounts"];
     assert_eq!(mounts[0]["name"], "kube-api-access-x");
-    // The account decides if the Pod does not, and a mirror Pod has no account.
+    // A mirror Pod has no account.
     let mut mirror = pod("mirror");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     mirror["spec"]["nodeName"] = "n".into();
     let mirror = created(&http, PODS, &mirror).await;
     assert!(mirror["spec"]["volumes"].is_null(), "{mirror}");
+    // An account can disable the token for Pods that do not specify it.
     let quiet = json!({"metadata": {"name": "quiet"}, "automountServiceAccountToken": false});
     created(&http, ACCOUNTS, &quiet).await;
     let mut plain = pod("plain");
@@ -190,7 +191,7 @@ async fn pods_use_only_the_secrets_of_an_enforcing_account() {
             {"kubernetes.io/enforce-mountable-secrets": "T"}},
         "secrets": [{"name": "own"}], "imagePullSecrets": [{"name": "pull"}],
         "automountServiceAccountToken": false});
-    // Go's ParseBool accepts more spellings of true.
+    // The annotation accepts every spelling of true that Go's ParseBool does.
     for value in ["1", "t", "TRUE", "True", "true", "T"] {
         let mut account = account.clone();
         account["metadata"]["name"] = format!("s{}", value.to_lowercase()).into();
@@ -279,7 +280,7 @@ async fn secrets_that_a_webhook_adds_are_checked() {
     let account = json!({"metadata": {"name": "s", "annotations":
         {"kubernetes.io/enforce-mountable-secrets": "true"}}});
     created(&http, accounts, &account).await;
-    // Changes the Pod in the second round only, after the last mutating plugin has run.
+    // Changes the Pod in the second round only, after every other mutating plugin has run.
     let rounds = Arc::new(AtomicUsize::new(0));
     let sneaky = Webhook::mutating("a.example.com", move |_| {
         let round = rounds.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A webhook server on TLS.
+//! A webhook server over TLS.
 
 use std::{
     io,
@@ -190,7 +190,7 @@ pub fn review(asked: &Value, mut response: Value) -> Value {
     json!({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response})
 }
 
-/// Returns a JSON patch as a response carries it.
+/// Returns an admission response with a JSON patch.
 pub fn patch(operations: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch",
         "patch": STANDARD.encode(operations.to_string())})

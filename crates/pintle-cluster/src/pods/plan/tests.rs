@@ -290,7 +290,7 @@ fn containers_that_cannot_start_report_the_reason_once() {
         );
         assert_eq!(state::phase(&pod), "Pending");
         assert_eq!(advance_as(&mut pod, &behavior, pace(1, 0), 50), Step::None);
-        // The image becomes available.
+        // The container starts once the behavior no longer prevents it.
         advance(&mut pod, pace(1, 0), 60);
         assert!(state::is_ready(&pod));
         assert_eq!(container(&pod).restart_count, 0);
@@ -344,7 +344,7 @@ fn deleted_pod_with_a_finalizer_reports_its_end() {
 
 /// Proves pods/script.
 #[test]
-fn pod_becomes_unready_or_is_evicted_after_a_time() {
+fn pod_becomes_unready_or_is_evicted_after_a_delay() {
     let mut web = pod();
     let unready = Behavior::run().unready_after(seconds(9));
     let pace = pace(0, 0);

@@ -1,6 +1,6 @@
-//! Mark and sweep in periodic passes, without watches, from lists that accept any version.
-//! Reproduces percona/percona-server-mongodb-operator's K8SPSMDB-430: the sweep deletes by name
-//! what is missing from a list that may be stale.
+//! Mark and sweep in periodic passes, without watches. Reproduces K8SPSMDB-430 of
+//! percona/percona-server-mongodb-operator: the sweep trusts a list that may be stale, and deletes
+//! by name what the list does not ask for.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -42,8 +42,8 @@ fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
     ran
 }
 
-/// Awaits a future. One that never ends fails the test immediately: virtual time advances while
-/// every task is idle.
+/// Awaits a future. Fails the test immediately if it never ends: virtual time advances while every
+/// task is idle.
 async fn ends<F: IntoFuture>(future: F) -> F::Output {
     let ever = Duration::from_hours(24 * 365 * 20);
     timeout(ever, future).await.expect("the future ends")
