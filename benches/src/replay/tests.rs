@@ -73,7 +73,7 @@ async fn watch_has_every_event_in_order_and_then_expires() {
 }
 
 #[tokio::test]
-async fn streaming_list_is_refused() {
+async fn streaming_list_is_rejected() {
     let refused = no_watch_list();
     assert_eq!(refused.status(), 422);
     assert_eq!(read(refused).await["reason"], "Invalid");

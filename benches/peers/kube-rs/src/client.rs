@@ -79,7 +79,7 @@ pub async fn post(flags: &Flags, path: &str) -> Result<()> {
     let url = flags
         .url
         .as_deref()
-        .ok_or(CannotDo("this work needs the replay server (--url)"))?;
+        .ok_or(CannotDo("this benchmark needs the replay server (--url)"))?;
     let host = url
         .trim_end_matches('/')
         .strip_prefix("http://")

@@ -190,9 +190,7 @@ pub async fn watch(flags: &Flags) -> Result<Phase> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut phase = Phase::begin()?;
     client::post(flags, &format!("/_bench/events?count={}", flags.count)).await?;
-    updates
-        .wait("every handler has seen every update")
-        .await?;
+    updates.wait("every handler has seen every update").await?;
     phase.end()?;
     phase.keep(store);
     Ok(phase)

@@ -156,7 +156,7 @@ async fn run(work: Work) -> anyhow::Result<String> {
     }
     anyhow::ensure!(
         flags.objects > 0 && flags.handlers > 0 && flags.workers > 0,
-        "--objects, --handlers and --workers are at least 1"
+        "--objects, --handlers and --workers must be at least 1"
     );
     let phase: Phase = match name {
         "queue" => queue::run(&flags).await?,

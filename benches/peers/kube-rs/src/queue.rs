@@ -72,7 +72,7 @@ async fn distinct(flags: &Flags) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Producers add keys that are already scheduled for later; none is dequeued.
+/// Producers add keys that are already scheduled. The scheduler is held, so none is dequeued.
 async fn duplicate(flags: &Flags) -> Result<Phase> {
     let keys: Arc<[Key]> = keys(1000).into();
     let (requests, queue) = mpsc::unbounded();

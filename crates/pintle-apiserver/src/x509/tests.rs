@@ -31,7 +31,7 @@ fn signatures_of_common_keys_verify() {
     }
 }
 
-/// A request of `openssl req -newkey rsa:1024 -sha1 -subj /O=team/CN=e2e`.
+/// A request generated with `openssl req -newkey rsa:1024 -sha1 -subj /O=team/CN=e2e`.
 const SHA1: &str = "\
 -----BEGIN CERTIFICATE REQUEST-----\n\
 MIIBXDCBxgIBADAdMQ0wCwYDVQQKDAR0ZWFtMQwwCgYDVQQDDANlMmUwgZ8wDQYJ\n\
@@ -73,7 +73,7 @@ fn organizations_are_read_in_any_encoding() {
 
 /// Proves objects/csr-validation.
 #[test]
-fn pem_blocks_are_found_as_go_finds_them() {
+fn pem_blocks_are_found_like_go() {
     let labels = |pem: &str| -> Vec<String> {
         let blocks = blocks(pem.as_bytes()).into_iter();
         blocks.map(|block| block.label).collect()
@@ -90,7 +90,7 @@ fn pem_blocks_are_found_as_go_finds_them() {
 
 /// Proves objects/csr-validation.
 #[test]
-fn certificates_are_checked_as_go_parses_them() {
+fn certificates_are_checked_like_go() {
     for algorithm in [
         &rcgen::PKCS_ECDSA_P256_SHA256,
         &rcgen::PKCS_ECDSA_P384_SHA384,
@@ -131,7 +131,7 @@ fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
 
 /// Proves objects/csr-validation.
 #[test]
-fn invalid_der_certificate_is_refused_with_go_message() {
+fn invalid_der_certificate_gets_go_message() {
     let oid = tagged(0x06, RSA_SHA256);
     let algorithm = sequence(&[&oid]);
     let (version, serial) = (tagged(0xa0, &[2, 1, 2]), tagged(2, &[1]));

@@ -56,7 +56,7 @@ async fn number_of_stacks_for_variables_is_limited() {
     let write = send(&service, "POST", CONFIG_MAPS, &object);
     tokio::pin!(write);
     assert!(futures::poll!(&mut write).is_pending());
-    // No other evaluation has to wait.
+    // Requests that evaluate no variables do not wait.
     let other = send(&service, "GET", CONFIG_MAPS, &Value::Null).await;
     assert_eq!(other.status(), 200);
     assert!(futures::poll!(&mut write).is_pending());
@@ -75,7 +75,7 @@ fn policy_changed_while_compiling_is_recompiled() {
     phase.replace(false, "p", || {
         assert!(
             phase.sources.is_locked(),
-            "the newest state is published last"
+            "state is read outside the lock, so an older one may be published last"
         );
         reads.next().map(|expression| spec(expression))
     });

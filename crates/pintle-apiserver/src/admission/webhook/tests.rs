@@ -25,7 +25,7 @@ fn match_conditions_compile_outside_of_the_lock() {
     hooks.replace("c", || {
         assert!(
             hooks.sources.is_locked(),
-            "the newest state is published last"
+            "state is read outside the lock, so an older one may be published last"
         );
         reads += 1;
         Some(entries(&["a.example.com"]))

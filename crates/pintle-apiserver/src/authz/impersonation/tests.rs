@@ -57,7 +57,7 @@ fn impersonating_a_group_requires_a_user() {
     );
 }
 
-/// A Pod's account acts as the node of the Pod with one permission for all nodes.
+/// A Pod's service account may act as the Pod's node with one permission that covers all nodes.
 ///
 /// Proves rbac/impersonation.
 #[test]

@@ -125,7 +125,7 @@ fn rules_format_like_upstream() {
 #[test]
 fn comparisons_stop_at_the_limit() {
     let own = rule(&json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}));
-    // A verb, a group and a resource.
+    // Three comparisons: a verb, a group and a resource.
     let (enough, less) = (Effort::new(4), Effort::new(3));
     assert!(Cover::new(&own).covers(&own, &enough) && !enough.is_exhausted());
     assert!(Cover::new(&own).covers(&own, &less) && less.is_exhausted());

@@ -249,7 +249,7 @@ fn windows_and_user_namespaces_relax_checks() {
     own["securityContext"] = json!({"runAsUser": 0, "seccompProfile": {"type": "Localhost"}});
     assert_eq!(at(Version::Latest, &own), "");
     assert_ne!(at(Version::Minor(34), &own), "");
-    // `baseline` also allows another mount of /proc there, `restricted` does not.
+    // `baseline` also allows an unmasked /proc in a user namespace, `restricted` does not.
     own["containers"][0]["securityContext"]["procMount"] = "Unmasked".into();
     assert_eq!(baseline(&own), "");
     assert!(at(Version::Latest, &own).starts_with("procMount"));

@@ -49,7 +49,7 @@ fn terminating() -> Terminating {
 }
 
 impl Terminating {
-    /// Stores an instance, as a create does before it looks at the definition again.
+    /// Stores an instance, as a create does before it checks the definition again.
     fn store_late(&self) -> Arc<Object> {
         let Value::Object(tree) = json!({"metadata": {"name": "late", "uid": "u"}}) else {
             panic!("expected an object")
@@ -117,7 +117,7 @@ fn empty_collection_of_a_lost_definition_is_closed() {
 
 /// Proves crd/names.
 #[test]
-fn name_freed_before_a_refusal_is_published_is_assigned() {
+fn name_freed_before_a_conflict_is_published_is_assigned() {
     let api = Arc::clone(&ApiServer::builder().build().api);
     let definitions = api.definition_resource().unwrap();
     let collection = definitions.collection.unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn continue_tokens_round_trip_and_others_are_refused() {
+fn continue_tokens_round_trip_and_others_are_rejected() {
     let page = parse_token(&token(7, "ns/a", "ns/"), "ns/").unwrap();
     assert_eq!(
         page,

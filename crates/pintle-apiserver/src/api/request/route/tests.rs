@@ -12,7 +12,7 @@ use crate::{
 static CATALOG: LazyLock<Arc<Catalog>> =
     LazyLock::new(|| Registry::new(&Store::new(1, 1)).catalog());
 
-/// Segments that often form a resource path, and others that never may.
+/// Segments that often form a resource path, and some that never do.
 fn segment() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "",

@@ -126,7 +126,7 @@ fn parts_of_the_spec_are_validated() {
 
 /// Proves crd/validated.
 #[test]
-fn group_must_be_a_domain() {
+fn group_and_kind_must_be_valid() {
     let found = errors(|spec| spec["group"] = "example".into());
     let why = "spec.group: Invalid value: \"example\": should be a domain with at least one dot";
     assert!(found.iter().any(|error| error == why), "{found:?}");

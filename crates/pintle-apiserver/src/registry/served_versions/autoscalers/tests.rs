@@ -66,7 +66,7 @@ fn autoscaler_conversion_round_trips() {
 }
 
 #[test]
-fn label_order_is_preserved() {
+fn labels_named_like_fields_stay_sorted() {
     let old = to_v1(newer());
     let metrics = old["metadata"]["annotations"][METRICS].as_str().unwrap();
     let labels = "\"selector\":{\"matchLabels\":{\"a\":\"b\",\"name\":\"x\"}}";

@@ -298,7 +298,7 @@ fn wrong_field_path_is_reported_with_other_rule_errors() {
 
 /// Proves crd/rules.
 #[test]
-fn transition_rules_are_refused_below_maps_of_unknown_type() {
+fn transition_rules_are_rejected_below_maps_of_unknown_type() {
     let field = json!({ "type": "string", "maxLength": 9,
         "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] });
     let map = json!({ "m": { "type": "object", "properties": { "f": field },

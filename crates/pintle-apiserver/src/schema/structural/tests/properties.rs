@@ -75,7 +75,7 @@ proptest! {
         let schema = rich();
         let mut object = object;
         if let Value::Object(map) = &mut object {
-            // Its fields need not be specified.
+            // `d` may hold fields that are not specified.
             map.remove("d");
         }
         schema.prune(&mut object);

@@ -172,7 +172,8 @@ fn unchanged_values_do_not_excuse_transition_rules() {
     );
 }
 
-/// The type of an object never changes, so it does not excuse a violated rule.
+/// Rules on `kind` and `apiVersion` are not ratcheted: an unchanged value still has to satisfy
+/// them.
 ///
 /// Proves crd/ratcheting.
 #[test]

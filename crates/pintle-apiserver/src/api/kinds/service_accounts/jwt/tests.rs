@@ -26,7 +26,7 @@ fn only_own_signatures_verify() {
 }
 
 #[test]
-fn invalid_signature_is_refused() {
+fn invalid_signature_is_rejected() {
     let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
     let token = key.sign(&claims()).unwrap();
     for end in ["*", "=", "AAA"] {
@@ -44,7 +44,7 @@ fn invalid_signature_is_refused() {
     }
     let mut changed = token.clone();
     let last = changed.pop().unwrap();
-    // 64 bytes leave four bits of the last letter unused.
+    // 64 bytes leave four bits of the last character unused.
     changed.push(char::from(u8::try_from(last).unwrap() + 1));
     let signature = |token: &str| LENIENT.decode(token.rsplit('.').next().unwrap()).unwrap();
     assert_eq!(signature(&changed), signature(&token));
