@@ -284,7 +284,7 @@ async fn custom_resource_managers_keep_their_version() {
     let (code, now) = apply(&http, &path("v2"), "fieldManager=newer", &config).await;
     assert_eq!((code, &now["spec"]["ports"]), (200, &ports("c")));
 
-    // An update takes the field over from both, in their versions.
+    // An update in v2 takes the field over from the manager in v1.
     let through = format!("{}?fieldManager=third", path("v2"));
     let change = json!({"spec": {"ports": ports("d")}});
     let (code, now) = http.merge(&through, &change).await;

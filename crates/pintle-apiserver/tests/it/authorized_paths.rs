@@ -92,7 +92,7 @@ async fn namespace_subresources_hide_resources_of_that_name() {
     let definition = definition.replace("foos", "finalize");
     let definition: Value = serde_json::from_str(&definition).unwrap();
     assert_eq!(admin.post(DEFINITIONS, &definition).await.0, 201);
-    // To authorization this is the subresource of a namespace.
+    // Authorization treats this path as a subresource of the namespace.
     let path = "/apis/example.com/v1/namespaces/default/finalize";
     assert_eq!(admin.get(path).await.0, 404);
     assert_eq!(admin.post(path, &foo("a")).await.0, 404);
@@ -191,7 +191,7 @@ proptest! {
 
     // Proves rbac/one-path.
     #[test]
-    fn rights_hold_for_any_path_and_method(
+    fn permissions_hold_for_any_path_and_method(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]),
         path in path(),
         body in prop::sample::select(vec![

@@ -10,7 +10,7 @@ use serde_json::json;
 async fn protobuf_bodies_are_decoded() {
     let server = server();
     let http = http(&server);
-    // ConfigMap "a" with one entry, and DeleteOptions with another UID.
+    // ConfigMap "a" with one entry.
     let body: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0d\x0a\x03\x0a\x01a\x12\x06\x0a\x01k\x12\x01v";
     let (code, made) = http
         .raw(
@@ -174,7 +174,7 @@ async fn warnings_about_unknown_fields_are_bounded() {
             warnings.len()
         );
         let bytes: usize = warnings.iter().map(|warning| warning.len()).sum();
-        // The texts, and the rest of each header.
+        // The warning texts, and the rest of each header.
         assert!(bytes < 4096 + 256 + 80 * 16, "{case}: {bytes}");
 
         let response = http.send(ask("Strict")).await;

@@ -204,7 +204,7 @@ fn route(server: &ApiServer, respond: impl Fn(Value) -> Value + Clone + Send + S
     server.route_webhooks("n", "hook", WebhookTarget::service(service));
 }
 
-/// Answers a review with its objects in the other version.
+/// Returns a valid review: the objects in the desired version.
 fn honest(asked: &Value) -> Value {
     let to = &asked["request"]["desiredAPIVersion"];
     let mut objects = asked["request"]["objects"].clone();

@@ -206,7 +206,8 @@ async fn invalid_status_leaves_no_managers() {
     assert!(created["metadata"]["managedFields"].is_array());
 }
 
-/// Field management treats a string with a format as any scalar, as in kube-apiserver.
+/// Field management accepts any scalar for a string with a format other than `byte`, as in
+/// kube-apiserver.
 ///
 /// Proves apply/managed-fields.
 #[tokio::test]
@@ -403,7 +404,7 @@ async fn type_and_metadata_of_embedded_resources_are_validated() {
 
 /// Proves crd/defaulting.
 #[tokio::test]
-async fn defaults_result_in_valid_metadata() {
+async fn defaults_must_result_in_valid_metadata() {
     let server = server();
     let http = http(&server);
     let refusals = async |template: Value| {

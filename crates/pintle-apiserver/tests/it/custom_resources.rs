@@ -258,7 +258,7 @@ async fn crd_that_serves_nothing_keeps_its_objects() {
     assert_eq!(http.get(FOOS).await.1["items"], json!([]));
 }
 
-/// Foos in `v1`, the storage version, and in an identical `v2`.
+/// Returns the Foo CRD with `v1`, the storage version, and an identical `v2`.
 fn two_versions() -> Value {
     let mut definition = foo_definition();
     let mut second = definition["spec"]["versions"][0].clone();
@@ -359,7 +359,7 @@ async fn version_shows_only_the_fields_it_knows() {
         assert_eq!(read["spec"]["mode"], "Standard", "{name}");
     }
 
-    // As upstream, an update in a version loses fields that only the storage version has.
+    // As upstream, an update in another version loses fields that only the storage version has.
     let strict = json!({"spec": {"mode": "Strict"}});
     let (_, changed) = http.merge(&format!("{FOOS}/a"), &strict).await;
     assert_eq!(changed["spec"]["mode"], "Strict");

@@ -157,7 +157,7 @@ async fn watches_end_when_their_definition_changes() {
         assert_eq!(watch.take(1).await, ["ADDED a"]);
         watches.push(watch);
     }
-    // Changes of the metadata or status do not affect the objects.
+    // Changes of the metadata do not affect the objects.
     let note = json!({"metadata": {"annotations": {"note": "x"}}});
     assert_eq!(http.merge(FOO_DEFINITION, &note).await.0, 200);
     http.post(FOOS, &foo("b")).await;
@@ -234,7 +234,7 @@ async fn freed_names_go_to_a_waiting_definition() {
         expected("True", "InitialNamesAccepted")
     );
     assert_eq!(http.get(foes).await.0, 200);
-    // Now the other one has to wait.
+    // Now the Foo CRD has to wait.
     http.post(DEFINITIONS, &foo_definition()).await;
     let (_, refused) = http.get(FOO_DEFINITION).await;
     assert_eq!(condition(&refused, "NamesAccepted").0, "False");
@@ -357,7 +357,7 @@ async fn name_dropped_in_a_lost_race_is_reassigned() {
     assert_eq!(condition(&other, "NamesAccepted").0, "True");
 }
 
-/// Returns the status code and `Warning` headers of a response.
+/// Sends a request and returns the status code and the `Warning` headers.
 async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Vec<String>) {
     let kind = match method {
         "PATCH" => "application/merge-patch+json",
@@ -421,7 +421,7 @@ async fn deprecated_version_warns_in_every_response() {
     let second = FOOS.replace("/v1/", "/v2/");
     let (_, none) = warnings(&http, "GET", &second, &Value::Null).await;
     assert_eq!(none, Vec::<String>::new());
-    // A custom text in any script.
+    // A custom warning, with characters outside ASCII.
     two["spec"]["versions"][0]["deprecationWarning"] = "go to \"v2\" – soon".into();
     let change = json!({"spec": two["spec"]});
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);

@@ -45,7 +45,7 @@ async fn finalizers_delay_the_removal_of_an_object() {
         (200, marked),
         "a second delete is a no-op"
     );
-    // Another deletion timestamp is ignored, another grace period is refused.
+    // A different deletion timestamp is ignored; a different grace period is rejected.
     let time =
         json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z", "labels": {"a": "b"}}});
     let (code, kept) = http.merge(&path, &time).await;

@@ -217,7 +217,7 @@ async fn status_has_the_field_order_of_go() {
              \"details\":{{\"name\":\"a\",\"kind\":\"configmaps\",\"uid\":\"{uid}\"}}}}"
         )
     );
-    // So is an error event of a watch.
+    // The error event of a watch has the same field order.
     server.compact();
     let event = text(
         &http,

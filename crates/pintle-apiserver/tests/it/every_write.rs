@@ -1,5 +1,5 @@
-//! Every write that discovery offers: as a dry run, against admission that refuses everything, and by
-//! a user without permissions. None of them may change anything.
+//! Every write that discovery offers: as a dry run, against a webhook that denies everything, and
+//! by a user without permissions. None of them may change anything.
 
 use pintle_apiserver::{AdmissionResponse, ApiServer, Webhook};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::support::{
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// The message of the webhook in these tests.
+/// The error message of a write that the webhook in these tests denies.
 const REFUSED: &str = "admission webhook \"refuses.example.com\" denied the request: never";
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Write {
     path: String,
     media: &'static str,
     body: Value,
-    /// Opens a stream, for which there is no dry run.
+    /// Whether the write opens a stream, for which there is no dry run.
     connects: bool,
 }
 
@@ -326,7 +326,7 @@ async fn no_dry_run_of_any_write_changes_anything() {
 
 /// Proves admission/every-write, admission/exempt.
 #[tokio::test(start_paused = true)]
-async fn webhook_that_refuses_everything_blocks_all_writes() {
+async fn webhook_that_denies_everything_blocks_all_writes() {
     let (server, http, tried) = prepared().await;
     for webhook in [Webhook::validating, Webhook::mutating] {
         let webhook = webhook("refuses.example.com", |_| async {

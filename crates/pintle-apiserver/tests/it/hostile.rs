@@ -192,7 +192,7 @@ async fn huge_enums_and_patterns_have_short_messages() {
 
 /// Proves errors/depth.
 #[tokio::test]
-async fn growing_expressions_are_refused_or_run_out_of_budget() {
+async fn growing_expressions_are_rejected_or_run_out_of_budget() {
     let server = server();
     let http = http(&server);
     let large = valued(json!("a".repeat(100_000)));

@@ -10,7 +10,7 @@ use tower::ServiceExt as _;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// Creates a `SelfSubjectReview` and returns the user info.
+/// Creates a `SelfSubjectReview` and returns the code and the user info, or the error.
 async fn review(service: ApiService, headers: &[(&str, &str)]) -> (u16, Value) {
     let mut request = Request::post(REVIEWS).header("content-type", "application/json");
     for (name, value) in headers {

@@ -1,5 +1,6 @@
 //! Property tests with damaged copies of requests that clients really send: no request makes the
-//! server panic, a refused one stores nothing, and every stored object can be read and written back.
+//! server panic, a rejected one stores nothing, and every stored object can be read and written
+//! back.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -231,7 +232,8 @@ fn damage_at(body: &mut Value, place: Index, damage: Damage) {
     }
 }
 
-/// Sends a body with a duplicate key: it is reported as requested, and the stored object is the same.
+/// Sends a body with a duplicate key. Checks that it is reported as requested, and that the
+/// response is the same as without it.
 async fn send_duplicate(method: &str, path: &str, content_type: &str, body: Value, place: Index) {
     let mut all = Vec::new();
     places(&body, "", &mut all);

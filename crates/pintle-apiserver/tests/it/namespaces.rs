@@ -128,7 +128,7 @@ async fn terminating_namespace_rejects_creating_subresources() {
 
 /// Proves namespaces/missing-or-terminating.
 #[tokio::test]
-async fn refusals_name_objects_without_a_name() {
+async fn rejections_name_objects_without_a_name() {
     let server = server();
     let http = http(&server);
     http.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}}))

@@ -82,7 +82,7 @@ async fn path_and_body_must_agree() {
 
 /// Proves objects/preconditions.
 #[tokio::test]
-async fn stale_update_is_refused() {
+async fn stale_update_is_rejected() {
     let server = server();
     let http = http(&server);
     let (_, first) = http.post(CONFIG_MAPS, &config_map("a")).await;

@@ -1,4 +1,4 @@
-//! Pod Security: namespaces whose labels refuse Pods, warn and audit.
+//! Pod Security: namespace labels that deny Pods, warn and audit.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,7 +57,7 @@ async fn send(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Valu
 
 /// Proves pod-security/enforce.
 #[tokio::test(start_paused = true)]
-async fn pod_that_violates_the_standard_is_refused() {
+async fn pod_that_violates_the_standard_is_denied() {
     let server = server();
     let http = http(&server);
     let enforced = labels(&[("enforce", "restricted")]);
@@ -150,7 +150,7 @@ async fn only_significant_updates_are_checked() {
 
 /// Proves pod-security/labels.
 #[tokio::test(start_paused = true)]
-async fn invalid_namespace_labels_are_refused_once() {
+async fn invalid_namespace_label_is_reported_once() {
     let server = server();
     let http = http(&server);
     let bad = labels(&[("enforce", "strict")]);

@@ -205,7 +205,7 @@ async fn second_delete_never_extends_the_grace_period() {
     assert_eq!(end(&shorter), after("00:20", 20));
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(http.get(&path).await.0, 200);
-    // A period that has already passed leaves the minimum.
+    // A period that has already passed leaves the minimum of one second.
     let (_, passed) = http.delete(&format!("{path}?gracePeriodSeconds=5")).await;
     assert_eq!(end(&passed), after("00:19", 1));
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -213,7 +213,7 @@ async fn second_delete_never_extends_the_grace_period() {
 }
 
 #[tokio::test]
-async fn unknown_priority_class_is_refused() {
+async fn priority_comes_from_an_existing_class() {
     let server = server();
     let http = http(&server);
     let with = |fields: Value| {
@@ -259,7 +259,7 @@ async fn unknown_priority_class_is_refused() {
 }
 
 #[tokio::test]
-async fn unknown_service_account_is_refused() {
+async fn unknown_service_account_is_rejected() {
     let server = server();
     let http = http(&server);
     let mut robot = pod("p");

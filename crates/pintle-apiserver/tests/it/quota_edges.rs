@@ -100,7 +100,7 @@ async fn update_is_charged_for_its_changes() {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn status_of_a_claim_is_charged_and_never_refused() {
+async fn status_of_a_claim_is_charged_and_never_rejected() {
     let server = server();
     let http = http(&server);
     limit(&http, "q", &json!({"requests.storage": "2Gi"})).await;

@@ -276,8 +276,8 @@ async fn each_kind_of_user_has_its_own_mode() {
     assert_eq!(who(&jane, &[node]).await.0, 201);
     assert_eq!(who(&jane, &[account]).await.0, 201);
     assert_eq!(who(&jane, &[("impersonate-user", "anyone")]).await.0, 201);
-    // Permission for any user includes neither nodes nor service accounts, and these have no
-    // attributes but their name.
+    // Permission for any user includes neither nodes nor service accounts, and these can only be
+    // impersonated by name, without further attributes.
     for headers in [
         vec![("impersonate-user", "system:node:n2")],
         vec![("impersonate-user", "system:serviceaccount:default:other")],

@@ -16,7 +16,7 @@ fn slow(takes: Duration) -> Webhook {
 
 /// Proves admission/builder.
 #[tokio::test(start_paused = true)]
-async fn fields_that_configurations_do_not_have_are_refused() {
+async fn unknown_configuration_fields_are_rejected() {
     let server = server();
     let misspelled = slow(Duration::ZERO).field("objectSelectr", json!({}));
     let error = server.register_webhook(&misspelled).unwrap_err();

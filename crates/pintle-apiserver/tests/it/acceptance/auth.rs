@@ -1,4 +1,4 @@
-//! The flows of the acceptance specs for authentication and authorization.
+//! The flows of Kubernetes' end-to-end tests for authentication and authorization.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -182,7 +182,7 @@ async fn pods_and_accounts_opt_out_of_tokens() {
 
 /// Proves objects/admission.
 #[tokio::test]
-async fn service_accounts_live_and_their_tokens_are_reviewed() {
+async fn service_account_lifecycle_and_token_review_work() {
     let server = server();
     let http = http(&server);
     let labels = json!({"static": "true"});

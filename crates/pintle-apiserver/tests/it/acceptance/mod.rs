@@ -1,5 +1,5 @@
-//! The flows of Kubernetes' acceptance specs for admission webhooks, with the webhook program as a
-//! service in this process.
+//! The flows of Kubernetes' end-to-end tests for admission webhooks, with their webhook program as
+//! a service in this process.
 
 mod auth;
 mod quotas;
@@ -113,7 +113,7 @@ fn configuration(name: &str, webhooks: &[Value]) -> Value {
     json!({"metadata": {"name": name, "labels": {"suite": "acceptance"}}, "webhooks": webhooks})
 }
 
-/// Returns the message of a write that a webhook denies.
+/// Returns the webhook's message from the response to a denied write.
 fn denied((code, status): (u16, Value)) -> String {
     assert_eq!(code, 400, "{status}");
     let message = status["message"].as_str().unwrap();
@@ -125,7 +125,7 @@ fn data(name: &str, key: &str, value: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {key: value}})
 }
 
-/// Returns a CRD of Tests with these versions and properties of `data`, stored as the first one.
+/// Returns a CRD of Tests with these properties of `data`. The first of the versions is stored.
 fn definition(versions: &[&str], properties: &Value) -> Value {
     let mut data = json!({"type": "object", "properties": properties});
     if properties.is_null() {
@@ -289,7 +289,7 @@ async fn webhooks_mutate_in_order_and_defaults_follow() {
         (&json!("added"), &json!("File"))
     );
 
-    // A custom resource, also after another version is stored.
+    // Custom resources are mutated, and can be patched after the storage version changes.
     created(&http, DEFINITIONS, &definition(&["v1", "v2"], &Value::Null)).await;
     let sent = test("v1", "a", "mutation-start", "yes");
     let stored = created(&http, &tests("v1"), &sent).await;

@@ -1,4 +1,4 @@
-//! The flows of the acceptance specs for quotas that depend only on admission.
+//! The flows of Kubernetes' end-to-end tests for quotas that depend only on admission.
 
 use super::*;
 

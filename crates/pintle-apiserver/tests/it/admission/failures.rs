@@ -1,10 +1,10 @@
-//! Webhooks that are slow, fail, lie or call themselves.
+//! Webhooks that are slow, fail, or call themselves or each other.
 
 use super::*;
 
 /// Proves admission/failure-policy.
 #[tokio::test(start_paused = true)]
-async fn failing_webhook_refuses_or_is_ignored() {
+async fn failing_webhook_rejects_the_write_or_is_ignored() {
     let server = server();
     let http = http(&server);
     let panicking = |name: &str| {

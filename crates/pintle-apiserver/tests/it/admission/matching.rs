@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Writes a config map under each variation and returns which of them the webhook saw.
+/// Creates the config maps and returns the names of those that the webhook saw.
 async fn selected(http: &Http, seen: &Seen, objects: &[Value], path: &str) -> Vec<String> {
     for object in objects {
         let (code, status) = http.post(path, object).await;

@@ -104,7 +104,7 @@ async fn webhook_is_reinvoked_once_after_a_later_change() {
 
 /// Proves admission/mutating-order, admission/mutation.
 #[tokio::test(start_paused = true)]
-async fn webhook_can_refuse_a_later_webhooks_mutation() {
+async fn webhook_can_deny_a_later_webhooks_mutation() {
     let server = server();
     let http = http(&server);
     let picky = Webhook::mutating("a.example.com", |request| async move {

@@ -116,7 +116,7 @@ async fn subresources_are_admitted_with_their_own_kind() {
         lines(&seen),
         ["CREATE serviceaccounts/token TokenRequest s"]
     );
-    // The connection is not served, but policies for it are evaluated.
+    // The connection is not served, but webhooks for it are called.
     let exec = format!("{PODS}/p/exec?command=ls&stdout=true");
     assert_eq!(http.post(&exec, &json!({})).await.0, 501);
     {

@@ -58,7 +58,7 @@ async fn patch_in_another_version_keeps_fields() {
     let (code, created) = http.post(things, &thing).await;
     assert_eq!(code, 201, "{created}");
     assert_eq!(created["metadata"]["labels"], json!({"a": "b"}));
-    // The default is that of the version that was patched.
+    // The default comes from the version that the webhook patched.
     assert_eq!(created["spec"], json!({"a": 1, "b": 2, "d": 7}));
 }
 
@@ -142,7 +142,7 @@ async fn warnings_of_webhooks_reach_every_response() {
     let path = format!("{PODS}/q/eviction");
     let evicted = warned(&http, "POST", &path, &json!({"metadata": {"name": "q"}})).await;
     assert_eq!(evicted, (201, new.clone()));
-    // Once, not once per step.
+    // The warning is sent once, not once per step.
     let created = warned(&http, "POST", CONFIG_MAPS, &config_map("c")).await;
     assert_eq!(created, (201, new));
 }
@@ -243,7 +243,7 @@ async fn webhook_cannot_change_the_identity_of_an_object() {
         let why = format!("metadata.{field}: Invalid value: \"x\": field is immutable");
         assert_eq!(causes(&status), [why.clone(), why]);
     }
-    // The creation time is the server's.
+    // The server restores the creation time and the UID.
     let _webhook = patching(
         &server,
         json!([{"op": "replace", "path": "/metadata/creationTimestamp",

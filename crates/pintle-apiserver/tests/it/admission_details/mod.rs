@@ -249,7 +249,7 @@ async fn object_selector_never_selects_connect_options() {
 
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
-async fn mutation_comes_before_the_check_of_the_version() {
+async fn mutation_precedes_the_resource_version_check() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;

@@ -192,7 +192,7 @@ async fn pod_gets_the_overhead_and_node_selector_of_its_runtime() {
     );
 }
 
-/// Returns a request in PEM whose subject has this organization.
+/// Returns a signing request whose subject has this organization: PEM in base64.
 fn request(organization: &str) -> String {
     STANDARD.encode(signing_request("jane", organization))
 }
@@ -241,7 +241,7 @@ async fn approval_and_signing_need_permission_for_the_signer() {
     );
     let boss = http_as(&server, "boss");
     assert_eq!(boss.merge(&path, &approval).await.0, 200);
-    // A status that neither signs nor decides needs no permission for the signer.
+    // A status update that neither signs nor decides needs no permission for the signer.
     let status = format!("{REQUESTS}/c/status");
     let (code, stored) = http_as(&server, "jane").merge(&status, &json!({})).await;
     assert_eq!(code, 200, "{stored}");

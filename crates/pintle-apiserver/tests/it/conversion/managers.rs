@@ -40,7 +40,7 @@ fn managers(object: &Value) -> Vec<String> {
     shown
 }
 
-/// Moves storage to v2 and rewrites the object.
+/// Makes v2 the storage version.
 async fn store_v2(http: &Http) {
     let mut versions = definition(&nowhere())["spec"]["versions"].take();
     (versions[0]["storage"], versions[1]["storage"]) = (false.into(), true.into());

@@ -262,7 +262,7 @@ async fn object_is_converted_from_the_version_it_was_stored_in() {
         again["metadata"]["resourceVersion"],
         migrated["metadata"]["resourceVersion"]
     );
-    // Fields that are managed in v1 were compared in v1.
+    // Ignore the conversions that compared fields managed in v1.
     steps();
     let (_, old) = http.get(&format!("{V1}/old")).await;
     assert_eq!(old["spec"]["address"], "h:1");
@@ -332,7 +332,7 @@ async fn invalid_conversion_gets_upstream_error() {
         assert_eq!(code, 500);
         drop(converter);
     }
-    // None of these writes is stored, and reading the stored version needs no webhook.
+    // A write that cannot be converted is not stored; reading the stored version needs no webhook.
     assert_eq!(http.post(V2, &v2("b", "h", 1)).await.0, 500);
     let (_, list) = http.get(V1).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
@@ -381,7 +381,7 @@ async fn webhook_converts_over_https() {
 
 /// Proves admission/configuration.
 #[tokio::test(start_paused = true)]
-async fn incomplete_conversion_is_refused() {
+async fn incomplete_conversion_is_rejected() {
     let server = server();
     let http = http(&server);
     let mut definition = definition(&json!({}));
@@ -401,7 +401,7 @@ async fn incomplete_conversion_is_refused() {
 
 /// Proves quota/enforced.
 #[tokio::test(start_paused = true)]
-async fn quota_is_charged_once_the_object_is_converted() {
+async fn quota_is_charged_after_the_conversion() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &definition(&nowhere())).await;

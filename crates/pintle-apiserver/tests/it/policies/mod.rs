@@ -61,7 +61,7 @@ async fn message(http: &Http, object: &Value) -> (u16, String) {
 
 /// Proves policies/deny.
 #[tokio::test]
-async fn failed_validation_refuses_with_its_reason() {
+async fn failed_validation_denies_with_its_reason() {
     let server = server();
     let http = http(&server);
     let validations = json!([
@@ -137,7 +137,7 @@ async fn failure_policy_decides_about_errors() {
 
 /// Proves policies/deny.
 #[tokio::test]
-async fn binding_can_warn_instead_of_refusing() {
+async fn binding_can_warn_instead_of_denying() {
     let server = server();
     let http = http(&server);
     let spec = json!({"validations": [{"expression": "false", "message": "never"}]});

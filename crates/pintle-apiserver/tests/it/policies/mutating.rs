@@ -183,7 +183,7 @@ async fn policies_see_each_other_and_run_again_if_needed() {
     let (code, created) = http.post(CONFIG_MAPS, &config_map("m")).await;
     assert_eq!(code, 201, "{created}");
     assert_eq!(created["data"]["trace"], "aba");
-    // Webhooks run later, and their changes make such policies run again.
+    // Webhooks run later, and their changes make `IfNeeded` policies run again.
     let webhook = Webhook::mutating("w.example.com", |request| async move {
         let before = request.object()["data"]["trace"]
             .as_str()
@@ -201,7 +201,7 @@ async fn policies_see_each_other_and_run_again_if_needed() {
 
 /// Proves admission/failure-policy.
 #[tokio::test]
-async fn failing_mutation_refuses_or_is_ignored() {
+async fn failing_mutation_rejects_the_write_or_is_ignored() {
     let server = server();
     let http = http(&server);
     let broken = json!([json_patch(

@@ -1,4 +1,4 @@
-//! Validating admission policies as objects: what is refused when they are written.
+//! Validating admission policies as objects: which writes of them are rejected.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::{causes, http, http_as, server};
 
 /// Proves admission/configuration.
 #[tokio::test]
-async fn policy_that_does_not_compile_is_refused() {
+async fn policy_that_does_not_compile_is_rejected() {
     let server = server();
     let http = http(&server);
     let spec = json!({

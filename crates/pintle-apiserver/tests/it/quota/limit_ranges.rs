@@ -30,7 +30,7 @@ async fn limit_range_sets_defaults() {
 
 /// Proves quota/limit-ranges.
 #[tokio::test]
-async fn limit_range_refuses_values_outside_its_bounds() {
+async fn limit_range_rejects_values_outside_its_bounds() {
     let server = server();
     let http = http(&server);
     let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [

@@ -22,7 +22,7 @@ fn message(status: &Value) -> &str {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn objects_are_charged_and_refused_at_the_limit() {
+async fn objects_are_charged_and_rejected_at_the_limit() {
     let server = server();
     let http = http(&server);
     quota(
@@ -53,7 +53,7 @@ async fn objects_are_charged_and_refused_at_the_limit() {
     .await;
     let other = "/api/v1/namespaces/kube-system/configmaps";
     created(&http, other, &config_map("c")).await;
-    // Updates and deletes are not charged.
+    // An update without more usage is not charged, and a delete is not credited.
     let (code, _) = http
         .merge(&format!("{CONFIG_MAPS}/a"), &json!({"data": {"x": "y"}}))
         .await;
@@ -81,7 +81,7 @@ async fn dry_runs_are_checked_and_not_charged() {
 
 /// Proves quota/enforced.
 #[tokio::test]
-async fn quota_without_status_is_ignored_and_without_usage_refuses() {
+async fn quota_without_status_is_ignored_and_without_usage_denies() {
     let server = server();
     let http = http(&server);
     let hard = json!({"hard": {"configmaps": "0"}});

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Permissions a user may hold before it tries to grant others.
+/// Returns the rules of a user who tries to grant permissions: writing RBAC objects, reading Pods,
+/// and `more`.
 fn escalation_rules(more: &[Value]) -> Value {
     let mut rules = vec![
         json!({"apiGroups": ["rbac.authorization.k8s.io"],
@@ -42,7 +43,7 @@ async fn roles_cannot_grant_permissions_their_writer_lacks() {
             .merge(&format!("{path}/held"), &json!({"rules": more}))
             .await;
         assert_eq!(code, 403, "{status}");
-        // Changes for the garbage collector grant nothing.
+        // Changes to finalizers, which the garbage collector makes, are not checked.
         created(&admin, path, &role("more", &more)).await;
         let finalizer = json!({"metadata": {"finalizers": ["example.com/f"]}});
         let label = json!({"metadata": {"labels": {"a": "b"}}});
@@ -222,7 +223,7 @@ async fn roles_and_bindings_are_validated() {
 
 /// Proves rbac/escalation.
 #[tokio::test]
-async fn refusal_of_a_large_role_lists_every_permission() {
+async fn denial_of_a_large_role_lists_every_permission() {
     let server = server();
     let admin = http(&server);
     grant_cluster(&admin, "jane", &escalation_rules(&[])).await;

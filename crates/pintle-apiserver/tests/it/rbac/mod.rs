@@ -26,7 +26,7 @@ fn robot() -> Value {
     json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"})
 }
 
-/// Gives a user its own role in a namespace, with these rules.
+/// Gives a user a role of the same name in the namespace `default`, with these rules.
 async fn grant(admin: &Http, name: &str, rules: &Value) {
     created(admin, ROLES, &role(name, rules)).await;
     let bound = binding(name, &format!("Role/{name}"), &[user(name)]);
@@ -104,7 +104,7 @@ async fn forbidden_request_gets_upstream_message() {
 
 /// Proves rbac/enforced.
 #[tokio::test]
-async fn body_of_a_refused_request_is_not_read() {
+async fn body_of_a_forbidden_request_is_not_read() {
     let jane = http_as(&server(), "jane");
     let body = "x".repeat(4 * 1024 * 1024);
     let (code, _) = jane
