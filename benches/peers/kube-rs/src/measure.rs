@@ -46,7 +46,7 @@ pub fn resident() -> Result<u64> {
     memory("VmRSS")
 }
 
-/// Resets the peak.
+/// Resets the peak resident memory.
 pub fn reset_peak() -> Result<()> {
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak")
 }

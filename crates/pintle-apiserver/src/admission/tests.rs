@@ -10,7 +10,7 @@ use crate::{
     api::{User, WriteOptions},
 };
 
-/// Records its calls, adds a field to the object, and reinvokes or fails as configured.
+/// Records its calls, adds a field to the object, and requests reinvocation or fails as configured.
 #[derive(Debug)]
 struct Probe {
     name: &'static str,

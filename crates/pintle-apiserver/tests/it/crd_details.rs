@@ -247,7 +247,7 @@ async fn formatted_status_of_a_wrong_type_leaves_managers() {
 
 /// Proves crd/schema.
 #[tokio::test]
-async fn error_names_a_scalar_on_the_path_of_a_scale() {
+async fn scale_error_names_the_scalar_on_its_path() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();

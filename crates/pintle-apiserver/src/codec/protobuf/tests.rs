@@ -83,7 +83,7 @@ fn message_nesting_is_limited() {
     }
     let mut schema = Vec::new();
     for _ in 0..10_000 {
-        // `not` is number 28: its key takes two bytes.
+        // `not` is field 28: its key takes two bytes.
         let body = wrap(0, &schema);
         schema = [&[0xe2, 0x01][..], &body[1..]].concat();
     }
