@@ -14,7 +14,7 @@ async fn clients_send_user_agent_and_do_not_retry() {
 }
 
 #[test]
-fn invalid_user_agent_is_refused() {
+fn invalid_user_agent_is_rejected() {
     let config = Config::new("https://127.0.0.1:1".parse().unwrap());
     assert!(matches!(
         prepare(config, "a\nb"),

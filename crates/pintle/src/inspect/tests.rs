@@ -50,7 +50,7 @@ async fn rings_are_bounded_per_key_and_in_total() {
     assert_eq!(kept, 40);
     assert!(
         !log.keys.contains(&key(0)),
-        "the key that was idle for longest stays"
+        "the key that was idle longest was not evicted"
     );
     assert!(log.keys.contains(&key(99)));
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::cache::Reader;
 
-/// A minute after the objects of the tests were created.
+/// The time at which the tests compute a status.
 fn now() -> Timestamp {
     "2026-01-01T00:01:00Z".parse().expect("a time")
 }

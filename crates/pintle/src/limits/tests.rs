@@ -8,7 +8,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// Sends `requests` concurrently. Returns when each was admitted, since the start.
+/// Sends `requests` concurrently. Returns how long after the start each was admitted.
 async fn times(limit: &RateLimit, requests: &[&str]) -> Vec<Duration> {
     let start = Instant::now();
     let sent = requests.iter().map(|uri| {
@@ -125,7 +125,7 @@ async fn default_and_zero_rate_are_unlimited() {
 
 /// Proves limits/burst-and-rate.
 #[tokio::test]
-async fn invalid_limits_are_refused() {
+async fn invalid_limits_are_rejected() {
     assert_eq!(RateLimit::new(5.0, 0).err(), Some(InvalidLimit::Burst));
     for qps in [f64::INFINITY, 1e-300] {
         assert_eq!(RateLimit::new(qps, 1).err(), Some(InvalidLimit::Rate(qps)));

@@ -56,7 +56,7 @@ fn plain_owner_becomes_controller_and_others_stay() {
 
 /// Proves owner/reference.
 #[test]
-fn second_controller_is_refused_even_with_the_same_name() {
+fn second_controller_is_rejected_even_with_the_same_name() {
     let owner: ReplicaSet = object(Some("shop"), "web", "u1");
     let mut child: Pod = object(Some("shop"), "web-0", "u2");
     set_controller(&owner, &mut child).expect("the first");
@@ -77,7 +77,7 @@ fn second_controller_is_refused_even_with_the_same_name() {
 
 /// Proves owner/scopes.
 #[test]
-fn owner_out_of_scope_is_refused() {
+fn owner_out_of_scope_is_rejected() {
     let owner: ReplicaSet = object(Some("shop"), "web", "u1");
     let mut elsewhere: Pod = object(Some("bank"), "web-0", "u2");
     let mut cluster_wide: Node = object(None, "node-1", "u3");
@@ -105,7 +105,7 @@ fn owner_out_of_scope_is_refused() {
 
 /// Proves owner/reference.
 #[test]
-fn owner_without_uid_is_refused() {
+fn owner_without_uid_is_rejected() {
     let owner: ReplicaSet = object(Some("shop"), "web", "");
     let mut child: Pod = object(Some("shop"), "web-0", "u2");
     let error = set_controller(&owner, &mut child).expect_err("no UID");

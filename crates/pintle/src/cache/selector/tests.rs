@@ -47,7 +47,7 @@ fn selector_follows_the_kubectl_syntax() {
 #[test]
 fn keys_and_values_follow_the_server_rules() {
     let name = |length: usize| "n".repeat(length);
-    // 253 characters, in labels of the maximum length.
+    // 253 characters, the maximum length of a prefix.
     let prefix = [63, 63, 63, 61].map(name).join(".");
     for valid in [
         name(63),

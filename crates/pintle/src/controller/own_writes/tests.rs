@@ -8,7 +8,7 @@ use kube::core::PartialObjectMeta;
 
 use super::*;
 
-/// A version, and the objects with their UIDs.
+/// A cache's `resourceVersion`, and the keys and UIDs of its objects.
 type Contents = (String, Vec<(ObjectKey, String)>);
 
 #[derive(Clone, Default)]
@@ -104,7 +104,7 @@ impl View for Namespaced {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn each_namespace_of_a_cache_is_awaited_by_itself() {
+async fn each_namespace_of_a_cache_is_awaited_separately() {
     let cache = Namespaced::of(&[("blue", "9"), ("green", "9")]);
     let view = Box::new(cache.clone());
     let kind = pods();
@@ -120,7 +120,7 @@ async fn each_namespace_of_a_cache_is_awaited_by_itself() {
     cache.reach("blue", "100");
     assert!(
         !writes.is_seen(&key("a")),
-        "one of two namespaces is not there yet"
+        "the write in the other namespace is not cached yet"
     );
     cache.0.lock().remove("green");
     assert!(

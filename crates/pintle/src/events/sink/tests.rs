@@ -101,7 +101,7 @@ async fn plain_after(unknown: u16) {
 
 /// Proves events/retries.
 #[tokio::test]
-async fn refusals_are_distinguished_from_no_answer() {
+async fn error_responses_are_distinguished_from_no_response() {
     let event = occurrence("web", "Seen", "hello").to_core_v1();
     for (code, transient) in [
         (400, false),

@@ -181,7 +181,7 @@ async fn expired_event_is_created_again_with_its_count() {
 
 /// Proves events/retries.
 #[tokio::test(start_paused = true)]
-async fn refusal_is_not_retried() {
+async fn rejected_event_is_not_retried() {
     let refusals = [
         Fault::Refused(500, "InternalError"),
         Fault::Refused(403, "Forbidden"),

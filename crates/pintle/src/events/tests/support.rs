@@ -124,7 +124,7 @@ impl FakeServer {
         self.state.lock().next_faults.extend(faults);
     }
 
-    /// Fails every call with this fault from now on.
+    /// Fails every call with this fault from now on; `None` ends the outage.
     pub(in crate::events) fn outage(&self, fault: Option<Fault>) {
         self.state.lock().outage = fault;
     }

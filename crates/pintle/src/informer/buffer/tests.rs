@@ -131,7 +131,7 @@ fn coalesced_backlog_is_bounded_by_object_count() {
     for version in 0..10_000 {
         let key = format!("n/{}", version % 4);
         buffer.push(updated(&key, "u", version, version + 4));
-        // Objects that come and go leave nothing behind, not even holes.
+        // Objects that come and go must not fill the queue with holes.
         buffer.push(added("n/passing", "p", version));
         buffer.push(deleted("n/passing", "p", version));
     }

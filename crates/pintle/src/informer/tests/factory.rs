@@ -7,7 +7,7 @@ use kube::{
 use super::*;
 use crate::informer::{InformerFactory, Namespaces, WatchInput};
 
-/// A client of a server that refuses every request.
+/// A client of a server that rejects every request.
 fn refusing() -> Client {
     let service = tower::service_fn(|_request: http::Request<kube::client::Body>| async {
         let status = serde_json::json!({

@@ -112,7 +112,7 @@ async fn lagging_handler_enqueues_object_that_came_and_went() {
     assert!(informer.lister().get(&brief).is_some());
     fifo.delete(object("n/brief", "brief", 20_001, "x"));
     apply_all(&informer).await;
-    // Handlers run with the informer, so this one has not been called yet.
+    // Handlers run only while the informer runs, so this one has not been called yet.
     assert_eq!(registration.pending(), 10_002);
     let _running = run(informer.clone());
     settle().await;
@@ -149,7 +149,7 @@ async fn removed_handler_receives_nothing_more() {
     let victim = Arc::new(Mutex::new(None::<Registration>));
     let (other, events) = (EventLog::default(), EventLog::default());
     let (mut write, shared) = (other.writer(), victim.clone());
-    // It is called first and removes the other, whose event waits by then.
+    // This handler is called first and removes the other one, which already has an event waiting.
     let remover = running.informer.on_event(move |event| {
         write(event);
         let registration = shared.lock().take();
@@ -317,7 +317,7 @@ async fn filter_delivers_missed_deletions() {
         .on_event(events.writer());
     registration.synced().await;
     events.take();
-    // Whatever the predicate would return now.
+    // The deletion passes although the predicate no longer matches.
     matching.store(false, Ordering::Relaxed);
     server.forget_history();
     server.delete("n/a");

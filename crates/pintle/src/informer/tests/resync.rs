@@ -7,7 +7,8 @@ fn every_half_minute(server: &Server) -> SharedInformer<Thing> {
         .build()
 }
 
-/// Returns the number of resyncs that a handler receives in each of `spans` (seconds).
+/// Returns the number of updates, including resyncs, that a handler receives in each of `spans`
+/// (seconds).
 async fn resyncs(events: &EventLog, spans: &[u32]) -> Vec<usize> {
     let mut counts = Vec::new();
     for seconds in spans {

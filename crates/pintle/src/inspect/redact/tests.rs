@@ -57,7 +57,7 @@ fn tokens_in_text_are_hidden() {
 
 /// Proves inspect/secrets.
 #[test]
-fn refused_values_are_hidden() {
+fn rejected_values_are_hidden() {
     for (message, clean) in [
         (
             r#"Foo "a" is invalid: spec: Invalid value: {"password":"hunter2: x"}: no"#,

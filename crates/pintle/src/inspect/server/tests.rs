@@ -12,7 +12,8 @@ fn server(token: Option<&str>) -> Arc<Server> {
     })
 }
 
-/// Returns the status with which a request with these headers and this query is refused.
+/// Returns the status of the error response if a request with these headers and this query is
+/// rejected.
 fn refused(server: &Server, headers: &[(&'static str, &'static str)], query: &str) -> Option<u16> {
     let pairs = headers.iter().map(|&(name, value)| {
         let name = http::HeaderName::from_static(name);
@@ -45,7 +46,7 @@ fn tokens_are_compared_as_a_whole() {
 }
 
 #[tokio::test]
-async fn empty_token_is_refused() {
+async fn empty_token_is_rejected() {
     for token in ["", " \n"] {
         let inspector = Settings::new("tests").token(token).build();
         let error = inspector.serve("127.0.0.1:0").await.unwrap_err();
@@ -90,7 +91,7 @@ fn without_a_token_the_host_has_to_be_local() {
 }
 
 /// Sends a request to a server without a token over a connection that buffers only 64 bytes.
-/// Returns the client's side, and how long the connection lasts.
+/// Returns the client's side, and a task that returns how long the connection lasted.
 async fn request(server: Arc<Server>, path: &str) -> (DuplexStream, JoinHandle<Duration>) {
     let (mut client, stream) = duplex(64);
     let begun = Instant::now();

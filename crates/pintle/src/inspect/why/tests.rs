@@ -108,7 +108,7 @@ fn informers_of_other_controllers_do_not_matter() {
 
 /// Proves inspect/why.
 #[test]
-fn refused_write_names_the_request_and_the_answer() {
+fn rejected_write_names_the_request_and_the_response() {
     let write = write(403, "exceeded quota: small");
     let error = "creating the Deployment: ApiError: exceeded quota: small: Forbidden";
     let failed = run("error", Some(error));
@@ -126,7 +126,7 @@ fn refused_write_names_the_request_and_the_answer() {
 
 /// Proves inspect/why.
 #[test]
-fn tolerated_refusal_is_not_the_reason() {
+fn tolerated_error_response_is_not_the_reason() {
     let exists = write(409, "deployments.apps \"web\" already exists");
     let of = |write: &What, outcome: &str, error: &str| {
         let entries = vec![write.clone(), run(outcome, Some(error))];

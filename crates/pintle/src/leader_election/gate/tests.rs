@@ -40,7 +40,7 @@ fn requests_that_connect_are_writes_with_any_method() {
         "/api/v1/namespaces/default/pods/web:8080/proxy/admin/shutdown",
         "/api/v1/namespaces/default/services/https:web:443/proxy/",
         "/api/v1/nodes/node-1/proxy/run/default/web",
-        // The server refuses a dry run of these, and other servers may ignore it.
+        // The API server rejects a dry run of these, and other servers may ignore `dryRun`.
         "/api/v1/namespaces/default/pods/web/exec?command=rm&dryRun=All",
     ] {
         for method in ["GET", "HEAD", "OPTIONS", "POST"] {

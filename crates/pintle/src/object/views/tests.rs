@@ -127,7 +127,8 @@ fn threads_agree_on_one_view_each() {
             });
         }
     });
-    // Threads that decode concurrently can exceed the limit by one view each, until the next one.
+    // Threads that decode concurrently can exceed the limit by one view each, until the next object
+    // is decoded.
     let last = read(&reader, "z");
     decode(&last);
     assert_eq!(reader.kept_views(), (2, 2 * one_view()));

@@ -31,7 +31,7 @@ async fn next_key_is_the_one_get_would_return() {
     let mut next = a.forget_and_next();
     while let Some(item) = next {
         ran.push(*item.key());
-        // Any other call would promote the keys that are due.
+        // No other call is made, so this one has to promote the keys that are due.
         next = item.forget_and_next();
     }
     assert_eq!(ran, ["first", "b", "a", "due"]);
@@ -87,7 +87,7 @@ async fn spuriously_woken_worker_gets_the_next_key() {
 /// A key whose clone panics while the flag is set.
 struct PanicsOnClone(Arc<AtomicBool>);
 
-/// A key 0 whose destructor panics once when the flag is set.
+/// A key. The destructor of key 0 panics once the flag is set, and clears the flag.
 #[derive(Clone)]
 struct PanicsOnDrop(u8, Arc<AtomicBool>);
 

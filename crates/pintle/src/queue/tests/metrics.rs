@@ -145,7 +145,7 @@ async fn counters_include_queues_that_have_ended() {
         ("retries_total", "6"),
         ("undecided_total", "3"),
         ("queue_duration_seconds_count", "8"),
-        // One second twice in each queue, and the key that waited for the other queue's turn.
+        // Two keys waited one second in each queue, and `d` in `one` waited three more.
         ("queue_duration_seconds_sum", "9.0"),
         ("work_duration_seconds_count", "6"),
         ("work_duration_seconds_sum", "6.0"),

@@ -94,7 +94,7 @@ async fn due_key_whose_clone_panics_goes_to_the_other_worker() {
     assert_eq!(two_wait(later).await, (1, vec![7]));
 }
 
-/// A task whose waker panics. Counts its wake-ups.
+/// A waker that panics, and counts its calls.
 #[derive(Default)]
 struct PanickingWaker(AtomicUsize);
 
@@ -126,7 +126,7 @@ async fn panicking_waker_loses_no_key_and_no_other_wake_up() {
     assert_eq!(
         (first.0.load(SeqCst), second.0.load(SeqCst)),
         (1, 1),
-        "both"
+        "the shutdown wakes both workers"
     );
 }
 

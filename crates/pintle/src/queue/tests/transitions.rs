@@ -28,7 +28,7 @@ use crate::queue::state::Tick;
 
 const KEYS: u32 = 8;
 
-/// How a worker ends an item.
+/// How a worker finishes an item.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Forget,

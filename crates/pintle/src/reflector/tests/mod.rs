@@ -140,7 +140,7 @@ struct FakeState {
 }
 
 impl Fake {
-    /// Returns a server that supports only lists in pages.
+    /// Returns a server that does not support streaming lists.
     pub(super) fn new() -> Self {
         Self::default()
     }

@@ -1,5 +1,5 @@
-//! Properties: whatever the server does, the sink converges to the server's state, and no failure
-//! is retried without a delay.
+//! Properties: whatever the server does, the sink converges to the server's state, and no sequence
+//! of failures becomes a hot loop.
 
 use std::collections::BTreeMap;
 
@@ -279,7 +279,7 @@ impl Sink<ConfigMap> for Mirror {
     async fn ready(&self) {}
 }
 
-/// A change on the server, or a fault.
+/// A change or compaction on the server, or a pause.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Write(u8),
@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// The outcome of one step of the machine. None takes any time.
+/// The outcome of one step of the machine. No step takes time.
 #[derive(Clone, Debug)]
 enum Outcome {
     Success,

@@ -177,7 +177,7 @@ async fn missing_marker_times_out() {
     assert_eq!(scene.events(), ["replace a@1 @10"]);
     assert_eq!(scene.fake.open_watches(), 1);
 
-    // A stream that never pauses, such as that of a server without markers.
+    // A stream that never falls silent, such as one from a server without markers.
     let mut script = Vec::new();
     for n in 0..1000 {
         script.extend([modified("a", &n.to_string()), Script::Pause(SECOND)]);

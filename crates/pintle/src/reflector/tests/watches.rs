@@ -184,7 +184,8 @@ async fn resync_runs_during_the_watch_phase_without_requests() {
         .iter()
         .map(|at| (*at - scene.started).as_secs())
         .collect();
-    // Across both watches of the first pass, then again from the second pass, which starts at 50 s.
+    // The period spans both watches of the first pass. The second pass, which starts at 50 s,
+    // restarts it.
     assert_eq!(times[..2], [20, 40]);
     assert!((70..73).contains(&times[2]), "{times:?}");
     assert_eq!(scene.calls().len(), 5);

@@ -44,8 +44,8 @@ fn pair() -> (rcgen::Certificate, KeyPair) {
     (params.self_signed(&key).unwrap(), key)
 }
 
-/// Shakes hands without a socket and returns the certificate of the server. A client that does not
-/// trust it fails.
+/// Performs a TLS handshake without a socket and returns the server's certificate. Fails if the
+/// client, which trusts only `trusted`, rejects it.
 async fn handshake(
     server: &Arc<ServerConfig>,
     trusted: &CertificateDer<'static>,
@@ -72,7 +72,7 @@ async fn handshake(
 async fn new_handshakes_use_replaced_files() {
     let log = Log::capture();
     let mut seen = 0;
-    // Returns what was logged since the last time.
+    // Returns what was logged since the last call.
     let mut news = || {
         let text = log.text().split_off(seen);
         seen += text.len();
@@ -87,7 +87,7 @@ async fn new_handshakes_use_replaced_files() {
         let pass = || tokio::time::sleep(2 * RELOAD_EVERY);
         assert_eq!(handshake(&config, &first).await.unwrap(), first);
         pass().await;
-        assert_eq!(news(), "", "unchanged files are not news");
+        assert_eq!(news(), "", "unchanged files are not reloaded");
 
         let second = files.renew();
         assert_eq!(handshake(&config, &first).await.unwrap(), first);
@@ -166,7 +166,7 @@ async fn files_replaced_before_serving_are_noticed() {
     let reloading = tokio::time::timeout(RELOAD_EVERY * 2, certificates.reload());
     assert!(reloading.await.is_err());
     assert_eq!(used(), second);
-    // A restarted server continues with what is in use.
+    // A restarted server compares the files with the certificate in use.
     let third = renew();
     let reloading = tokio::time::timeout(RELOAD_EVERY * 2, certificates.reload());
     assert!(reloading.await.is_err());
