@@ -149,7 +149,7 @@ async fn thousand_terms_do_not_grow_memory() {
         sleep(Duration::from_secs(5)).await; // noticed by the next renewal
         lease(&server, json!({"holderIdentity": ""})).await;
         sleep(Duration::from_secs(5)).await;
-        // The server retains its event history, so that watches can resume.
+        // Otherwise the server's event history, which lets watches resume, would count as growth.
         server.compact();
         if term % 100 == 0 {
             levels.push(Level {

@@ -53,7 +53,7 @@ pub(crate) async fn sync(web: Arc<Web>, client: Client) -> Result<(), kube::Erro
     Ok(())
 }
 
-/// Returns a check that writes into its own folder.
+/// Returns a check of a Web that writes into `folder`.
 pub(crate) fn trial<F, R>(folder: &tempfile::TempDir, controller: F) -> Check
 where
     F: Fn(Cx) -> R + Send + Sync + 'static,

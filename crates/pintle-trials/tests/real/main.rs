@@ -11,7 +11,7 @@ use std::{
 
 use pintle_trials::{Check, program};
 
-/// Where programs are installed, once.
+/// Returns the directory that operators are built into.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("operators");
     std::fs::create_dir_all(&folder).unwrap();

@@ -106,7 +106,7 @@ async fn informer_follows_a_restarted_server() {
     assert!(registration.synced().await);
     assert_eq!(events.take(), ["+a", "+b", "+c"]);
 
-    // Twice: with its watch history, and without.
+    // The server restarts twice: with its watch history, then without.
     for forgets in [false, true] {
         process.shutdown().await;
         let status = informer.status();

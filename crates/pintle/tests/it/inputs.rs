@@ -36,7 +36,7 @@ struct Traffic {
     /// The path of each request.
     requests: Arc<Mutex<Vec<String>>>,
     open: Arc<AtomicUsize>,
-    /// A namespace whose `ConfigMap`s are refused.
+    /// A namespace whose `ConfigMap`s may not be read.
     refused: Arc<Mutex<Option<String>>>,
     /// Breaks all open responses.
     breaks: watch::Sender<()>,
@@ -252,7 +252,8 @@ async fn namespaces_come_and_go_while_the_informer_runs() {
     sleep(SECOND).await;
     assert_eq!(events.take(), [""; 0]);
 
-    // Removed and added again immediately, and deleted in the meantime.
+    // `green` is removed and added again immediately; `blue-1` was deleted before `blue` is added
+    // again.
     tenants.remove("green");
     tenants.add("blue");
     tenants.add("green");
@@ -283,7 +284,7 @@ async fn relist_of_one_namespace_leaves_the_others_alone() {
     informers.wait_for_sync().await.unwrap();
     sleep(SECOND).await;
     events.take();
-    // While the watch of a namespace is refused, an object is deleted and its history expires.
+    // While `blue` may not be read, an object in it is deleted and the history is compacted.
     *traffic.refused.lock().unwrap() = Some("blue".to_owned());
     traffic.breaks.send_replace(());
     sleep(SECOND).await;
@@ -330,14 +331,14 @@ async fn readiness_covers_every_namespace() {
     assert!(!informer.has_synced());
     assert_eq!(probes.not_ready().len(), 1, "{:?}", probes.not_ready());
 
-    // Without the refused namespace, nothing is missing.
+    // Without the forbidden namespace, nothing is missing.
     tenants.remove("green");
     informers.wait_for_sync_within(SECOND).await.unwrap();
     assert!(informer.has_synced());
     sleep(SECOND * 60).await;
     assert_eq!(probes.not_ready(), [""; 0]);
 
-    // A namespace that is refused after being added is tolerated for 30 seconds.
+    // A forbidden namespace that is added later is tolerated for 30 seconds.
     tenants.add("green");
     sleep(SECOND * 20).await;
     assert_eq!(probes.not_ready(), [""; 0]);

@@ -94,8 +94,8 @@ impl Drop for World {
     }
 }
 
-/// Writes the annotation `value` of an account into its ConfigMap and Secret, then fails, panics,
-/// requeues or hangs as its annotation `do` requests.
+/// Writes the annotation `value` of an account into its ConfigMap and creates its Secret, then
+/// fails, panics, requeues or hangs as its annotation `do` requests.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     let Primary::Live(account) = cx.primary::<ServiceAccount>()? else {
         return Ok(Action::await_change());
@@ -323,7 +323,7 @@ async fn delays_show_their_reasons() {
     );
 }
 
-/// A client whose requests for `resource` with `method` are refused.
+/// A client whose requests for `resource` with `method` are forbidden.
 fn refusing(server: &ApiServer, method: http::Method, resource: &'static str) -> Client {
     let service = server.service();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -345,7 +345,7 @@ fn refusing(server: &ApiServer, method: http::Method, resource: &'static str) ->
 
 /// Proves inspect/why.
 #[tokio::test(start_paused = true)]
-async fn refused_write_is_the_reason() {
+async fn rejected_write_is_the_reason() {
     let server = ApiServer::builder().build();
     let client = refusing(&server, http::Method::PATCH, "configmaps");
     let world = World::run(client, &server);
@@ -381,7 +381,7 @@ async fn informer_without_permissions_is_the_reason() {
     assert_eq!(stuck.unwrap().state, "syncing");
 }
 
-/// Sends a request, and returns the status and the body.
+/// Sends a request without a body, and returns the status and the body of the response.
 async fn get(address: std::net::SocketAddr, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");

@@ -194,7 +194,7 @@ async fn metrics_endpoint_serves_every_stage() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_are_refused() {
+async fn other_paths_and_methods_are_rejected() {
     let serving = Probes::new(&CancellationToken::new()).serve("127.0.0.1:0");
     let serving = serving.await.expect("a free port");
     assert_eq!(request(&serving, "GET", "/").await.0, 404);

@@ -31,7 +31,7 @@ struct Link(Arc<AtomicU8>);
 
 const UP: u8 = 0;
 const DOWN: u8 = 1;
-/// Requests for Secrets are refused.
+/// Requests for Secrets are forbidden.
 const NO_SECRETS: u8 = 2;
 
 impl Link {

@@ -121,7 +121,7 @@ impl EventLog {
     }
 }
 
-/// An error response as the API server sends it.
+/// Returns a 403 response about `resource`, as the API server sends it.
 pub(crate) fn forbidden(resource: &str) -> Response<UnsyncBoxBody<bytes::Bytes, Infallible>> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,

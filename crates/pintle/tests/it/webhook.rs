@@ -219,7 +219,7 @@ async fn post(
 
 /// Proves webhook-server/protocol.
 #[tokio::test(start_paused = true)]
-async fn malformed_reviews_are_refused_with_a_reason() {
+async fn malformed_requests_are_rejected_with_a_reason() {
     let metrics = Metrics::new();
     let handler = webhooks()
         .convert("/convert", |object: Value, _| async { Ok(object) })

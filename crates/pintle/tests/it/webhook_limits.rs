@@ -49,7 +49,7 @@ fn review(object: &Value) -> Full<Bytes> {
 
 /// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
-async fn body_that_is_not_an_object_is_refused() {
+async fn body_without_a_request_is_rejected() {
     let handler = WebhookServer::new().validate("/validate", allow).handler();
     for body in ["[]", "1", "\"x\"", "null", "{}", "{\"request\": 1}"] {
         let (code, text) = post(&handler, "/validate", Full::from(body)).await;
@@ -156,7 +156,7 @@ fn map(name: &str) -> ConfigMap {
     }
 }
 
-/// Serves a webhook at a free port. Returns the address for configurations.
+/// Serves webhooks at a free port. Returns their `clientConfig`, the address and the task.
 async fn serve(
     webhooks: WebhookServer,
     shutdown: &CancellationToken,

@@ -31,7 +31,7 @@ fn value<'a>(text: &'a str, name: &str) -> &'a str {
         .trim_matches('"')
 }
 
-/// Returns the files and folders copied from the repository.
+/// Returns the files and directories copied from the repository.
 fn copied(instructions: &[(String, String)]) -> Vec<&str> {
     let copies = instructions.iter().filter(|(word, _)| word == "COPY");
     let copies = copies.filter(|(_, what)| !what.starts_with("--from"));

@@ -1,6 +1,6 @@
-//! Records of an external DNS provider, with a queue of channels and a task per object. Reproduces
-//! aws-controllers-k8s/community#2062: the id that the provider chose is stored only after the
-//! record was created, and a crash in between leaks the record.
+//! An operator for records of an external DNS provider, with a channel and a task per object.
+//! Reproduces aws-controllers-k8s/community#2062: the id that the provider chose is stored only
+//! after the record was created, and a crash in between leaks the record.
 
 use std::{collections::BTreeMap, sync::Arc};
 

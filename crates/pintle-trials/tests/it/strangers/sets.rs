@@ -1,6 +1,6 @@
-//! A state machine in the status: Creating, Updating, Ready. The bug is like that of
-//! pingcap/tidb-operator#4946: while an update is in progress, changes of the spec are ignored, and
-//! nothing picks them up afterwards.
+//! A state machine in the status: Updating, Ready. The bug resembles pingcap/tidb-operator#4946:
+//! while an update is in progress, changes to the spec are ignored, and nothing picks them up
+//! afterwards.
 
 use std::{sync::Arc, time::Duration};
 

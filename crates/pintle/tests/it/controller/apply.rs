@@ -26,7 +26,7 @@ use tower::ServiceExt;
 use super::{World, controlled_by, create, delete, named, patch, slow_watches};
 use crate::support::config_map;
 
-/// The requests of a controller, as `METHOD resource`, without lists and watches.
+/// The requests of a controller, as `METHOD name`, without lists and watches.
 #[derive(Clone, Default)]
 struct Requests(Arc<Mutex<Vec<String>>>);
 
@@ -52,7 +52,7 @@ impl Requests {
 }
 
 /// Runs a controller whose reconcile applies the ConfigMap that an annotation of the account
-/// describes, and reports the outcome.
+/// describes, and records the result.
 struct Fixture {
     world: World,
     requests: Requests,
@@ -83,7 +83,7 @@ impl Fixture {
         tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
     }
 
-    /// Requests a child with this data, and returns the outcome of the reconciles.
+    /// Requests this child, and returns the results of the reconciles.
     async fn ask(&self, child: Value) -> Vec<Result<bool, ApplyError>> {
         let annotations = json!({"metadata": {"annotations": {"child": child.to_string()}}});
         patch(&self.world.accounts(), "a", annotations).await;
@@ -282,7 +282,7 @@ async fn child_that_is_being_deleted_is_left_alone() {
 
 /// Proves owner/scopes, controller/apply-owned.
 #[tokio::test(start_paused = true)]
-async fn child_out_of_scope_or_unwatched_is_refused() {
+async fn child_out_of_scope_or_unwatched_is_rejected() {
     async fn reconcile(_: Arc<ServiceAccount>, cx: Context<Results>) -> Result<Action, ApplyError> {
         let elsewhere = ConfigMap {
             metadata: ObjectMeta {
@@ -422,7 +422,7 @@ async fn terminating_child_that_the_cache_lacks_is_left_alone() {
     let server = ApiServer::builder().build();
     let world = World::on(server.client());
     let account = world.account("a").await;
-    // The cache sees the child an hour late, and therefore its deletion too.
+    // The cache sees the child and its deletion an hour late.
     let slow = slow_watches(&server, "configmaps", Duration::from_secs(3600));
     let deleting = Deleting::default();
     let controller = Controller::<ServiceAccount>::new("accounts", &InformerFactory::new(slow))

@@ -21,7 +21,7 @@ fn map(name: &str) -> ConfigMap {
     serde_json::from_value(map).unwrap()
 }
 
-/// Fails with a typical server error: the object already exists.
+/// Fails for `a` and `b` because the object already exists, and for `c` with a terminal error.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     match key.name() {
         "a" | "b" => {
@@ -51,7 +51,7 @@ async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let stop = shutdown.clone();
     let running = tokio::spawn(async move { controller.run_by_key(reconcile, &stop).await });
 
-    // Each key is tried nine times.
+    // `a` and `b` are tried ten times each.
     sleep(Duration::from_secs(3)).await;
     let lines = log.lines("reconcile failed; retrying");
     assert_eq!(lines.len(), 2, "{lines:#?}");

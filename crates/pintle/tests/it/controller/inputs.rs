@@ -177,7 +177,7 @@ async fn dynamic_controller_reports_status_and_applies_sets() {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(server.client(), "default");
     let budget = json!({"metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
     create(&budgets, &serde_json::from_value(budget).unwrap()).await;
-    // A condition with an unknown field must survive.
+    // A condition set by another writer must survive.
     let foreign = json!({"type": "Foreign", "status": "True", "reason": "R", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {"conditions": [foreign], "currentHealthy": 1}});

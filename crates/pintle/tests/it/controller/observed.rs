@@ -135,7 +135,7 @@ impl Write for Text {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn rejected_object_is_still_in_the_cache() {
+async fn object_filtered_by_a_predicate_is_cached() {
     let client = ApiServer::builder().build().client();
     for name in ["one", "two"] {
         create(&client, name).await;

@@ -156,7 +156,7 @@ async fn deletion_that_returns_the_object_is_awaited() {
     }
 }
 
-/// Deletes a Service, to which the server responds with the Service. Returns whether each reconcile
+/// Deletes a Service; the server's response is the deleted Service. Returns whether each reconcile
 /// found it in its cache of `scope`.
 async fn observe_service_deletion(scope: Scope) -> Vec<bool> {
     let server = ApiServer::builder().build();

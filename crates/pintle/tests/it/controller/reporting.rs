@@ -1,4 +1,4 @@
-//! Status, conditions and events: each is written once.
+//! Status, conditions and events are written only when they change.
 
 use std::{
     borrow::Cow,
@@ -71,7 +71,7 @@ impl Fixture {
         service.resource_version().unwrap()
     }
 
-    /// The events, as `type reason: message`, by reporter.
+    /// Returns the events, as `object: type reason: message`.
     async fn events(&self) -> Vec<String> {
         let events = self.events.list(&ListParams::default()).await.unwrap();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -193,7 +193,7 @@ async fn varying_messages_do_not_defeat_back_off() {
             .await?;
         Err(error.into())
     }
-    // Not an error for the queue, so only the write itself could wake the key.
+    // Not an error for the queue, so no back-off slows down runs caused by the write itself.
     async fn requeue(service: Arc<Service>, cx: Context<Runs>) -> Result<Action, ReconcileError> {
         let error = RequestFailed(cx.fetch_add(1, Ordering::Relaxed));
         cx.report_error(&*service, "Ready", "Failed", &error)
@@ -215,7 +215,7 @@ async fn varying_messages_do_not_defeat_back_off() {
         });
         sleep(Duration::from_mins(10)).await;
         let runs = runs.load(Ordering::Relaxed);
-        // Back-off alone causes about 18 runs, the delay eleven; some writes add one each.
+        // Back-off alone causes about 17 runs, the delay eleven; some writes add one each.
         assert!((8..40).contains(&runs), "{runs} runs");
         let service = fixture.services.get("web").await.unwrap();
         let conditions = service.status.unwrap().conditions.unwrap();
@@ -281,7 +281,7 @@ async fn conditions_of_a_concurrent_writer_are_not_lost() {
     running.await.unwrap().unwrap();
 }
 
-/// The conditions of a Node, without the fields that only Nodes have.
+/// A Node with standard conditions, which lack the fields that only Node conditions have.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SlimNode {
     metadata: ObjectMeta,

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The faults of one replica's network.
+/// The state of one replica's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     Up,
@@ -243,7 +243,7 @@ async fn candidate_that_lost_a_race_is_ready_for_the_next() {
     let stop = c.shutdown.clone();
     let c = tokio::spawn(async move { c.elector.acquire(&stop).await });
     sleep(SECOND).await;
-    // Both see the release at the same time, and one of their claims is refused.
+    // Both see the release at the same time, and one of their claims is rejected.
     term.resign().await;
     sleep(MILLISECOND).await;
     let (winner, loser) = if b.is_finished() { (b, c) } else { (c, b) };
@@ -266,7 +266,7 @@ async fn deleted_lease_is_not_taken_before_it_would_expire() {
         let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
         sleep(9 * SECOND).await; // The last renewal was at eight seconds.
         a.network.send_replace(Network::Down);
-        sleep(5 * SECOND).await; // Long enough for a poll to see it too.
+        sleep(5 * SECOND).await; // Long enough for a poll to see that renewal.
         let params = DeleteParams::default();
         leases(&server).delete("operator", &params).await.unwrap();
         let next = standby.await.unwrap().unwrap();
@@ -505,7 +505,7 @@ async fn shutdown_releases_a_lease_whose_claim_got_no_response() {
 
 /// Proves election/checked-settings.
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused() {
+async fn settings_that_cannot_work_are_rejected() {
     let client = ApiServer::builder().build().client();
     let build = |change: fn(LeaderElection) -> LeaderElection| {
         change(LeaderElection::new(client.clone(), "x"))

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MILLISECOND, Network, Replica, SECOND};
 
-/// A fault of one replica, and its duration.
+/// A new state of one replica's network, and the time until the next fault.
 #[derive(Clone, Debug)]
 struct Fault {
     replica: usize,

@@ -45,7 +45,7 @@ async fn leader_keeps_its_lease_while_its_clock_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn leader_keeps_its_lease_while_its_clock_jumps() {
     let server = ApiServer::builder().build();
-    // Forward, back by more than the lease duration, and back and forth.
+    // Days ahead, then back by more than the lease duration, then back and forth.
     let start = Instant::now();
     let jumping = Clock::from_fn(move || {
         let passed = start.elapsed();

@@ -1,4 +1,4 @@
-//! Several replicas: one is active, the others stand by.
+//! Several replicas: elections, hand-overs, warm standbys.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ async fn replicas_share_the_work_by_controller() {
         settle().await;
     }
     assert_eq!(record.take(), ["left on first", "right on first"]);
-    // Only one of the Leases is taken over.
+    // Only the released Lease is acquired again.
     super::expire(&api.client(), "left").await;
     sleep(Duration::from_mins(1)).await;
     let started = record.take();
@@ -181,7 +181,7 @@ async fn lease_that_cannot_be_released_is_reported() {
         .leader_election()
         .stop_within(3 * SECOND)
         .build();
-    // The caches still have time to stop.
+    // Its caches must still stop in time.
     manager.add(recorder(&manager, "accounts", &Record::default()));
     let running = Running::start(manager);
     settle().await;

@@ -1,4 +1,4 @@
-//! The permissions of a program: exactly those of the requests it sends.
+//! A program's rules grant exactly the permissions that its requests need.
 
 use std::collections::BTreeSet;
 

@@ -115,7 +115,7 @@ async fn external_sources_and_namespaces_outlive_a_term() {
     assert!(sender.is_closed());
 }
 
-/// A task learns of the end of its term from a refused write, which must not stop the program.
+/// A task learns of the end of its term from a rejected write, which must not stop the program.
 ///
 /// Proves manager/terms.
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::program::{Program, TIMEOUT};
 
-/// Returns the path of a Chromium, or what to install.
+/// Returns the path of Chromium. Panics with what to install if there is none.
 fn chromium() -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -142,7 +142,7 @@ impl Browser {
         }
     }
 
-    /// Stores a picture of the page, if `PINTLE_SCREENSHOTS` names a folder.
+    /// Stores pictures of the page, light and dark, if `PINTLE_SCREENSHOTS` names a directory.
     async fn screenshot(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("PINTLE_SCREENSHOTS") else {
             return;

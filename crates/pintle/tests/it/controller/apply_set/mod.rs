@@ -36,7 +36,7 @@ use tower::ServiceExt;
 use super::{World, controlled_by, create, delete, named, patch};
 use crate::support::{config_map, forbidden};
 
-/// The injected response to each write, as `METHOD name` to a status; `None` means no response at
+/// The injected response to each request, as `METHOD name` to a status; `None` means no response at
 /// all.
 #[derive(Clone, Default)]
 struct Faults {
@@ -319,7 +319,7 @@ async fn changed_object_is_not_pruned_unseen() {
     fixture.ask(&["m1"], &[]).await;
     sleep(Duration::from_secs(60)).await;
     fixture.take();
-    // The object moves to another owner, which the cache does not show yet.
+    // The object is orphaned, which the cache does not show yet.
     let orphan = json!({"metadata": {"ownerReferences": null}});
     patch(&fixture.world.maps(), "m1", orphan).await;
     fixture.ask(&[], &[]).await;
