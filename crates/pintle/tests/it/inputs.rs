@@ -401,7 +401,7 @@ async fn two_clusters_are_two_caches() {
 
 /// Proves factory/inputs.
 #[tokio::test(start_paused = true)]
-async fn transform_of_an_input_replaces_that_of_the_factory() {
+async fn input_transform_replaces_the_factory_transform() {
     let server = server_with(&["blue"]).await;
     let mark = |value: &'static str| {
         move |map: &mut serde_json::Value| {

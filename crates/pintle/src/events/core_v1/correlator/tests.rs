@@ -31,7 +31,7 @@ fn repeat_raises_the_count() {
 
 /// Proves events/repeats-patch.
 #[test]
-fn repeat_builds_on_the_servers_answer() {
+fn repeat_builds_on_the_servers_response() {
     let (mut correlator, now) = (Correlator::new(), Instant::now());
     let first = correlate(&mut correlator, "Pulled", "image is there", now);
     let mut answer = first.event.clone();
