@@ -1,8 +1,8 @@
 //! Support for tests against a real control plane: clients, a namespace per test, and polling.
 //!
-//! Tests find the control plane through one environment variable, [`VARIABLE`], and never through
-//! `KUBECONFIG`, which may point to a production cluster. Without the variable they fail with
-//! instructions; they are never skipped.
+//! Tests find the control plane through environment variables such as [`VARIABLE`], and never
+//! through `KUBECONFIG`, which may point to a production cluster. Without the variables they fail
+//! with instructions; they are never skipped.
 
 #![allow(
     clippy::expect_used,

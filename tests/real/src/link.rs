@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Forwards connections to a server. While cut, it closes and refuses connections.
+/// Forwards connections to a server. While cut, it closes all connections, new ones included.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -48,7 +48,7 @@ impl Link {
         self.address
     }
 
-    /// Closes all connections and refuses new ones.
+    /// Closes all connections, and new ones as soon as they are accepted.
     pub fn cut(&self) {
         self.up.send_replace(false);
     }

@@ -20,7 +20,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// Creates a namespace in which controllers act as administrator.
+    /// Creates a namespace in which controllers act as an administrator.
     pub async fn new() -> Self {
         let namespace = TestNamespace::create().await;
         let controllers = NoDebug(crate::client().await);

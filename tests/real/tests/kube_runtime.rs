@@ -161,7 +161,7 @@ impl std::fmt::Display for Never {
 
 impl std::error::Error for Never {}
 
-/// Runs a controller that maintains an owned copy of each ConfigMap labeled `copy`.
+/// Runs a controller that maintains an owned copy of each ConfigMap labeled `copy=yes`.
 ///
 /// Proves apply/merging, apply/ownership.
 #[tokio::test]

@@ -30,7 +30,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // Ages and column widths.
         (r" +(\d+[smhdy])+( +|$)", " <age> "),
         (r" {2,}", "  "),
-        // Temporary folders of kubectl diff.
+        // Temporary directories of kubectl diff.
         (r"(?m)^(---|\+\+\+|diff) .*$", "$1"),
     ];
     pairs
@@ -145,7 +145,7 @@ fn sides(scratch: &Path, ours: &Path, namespace: &str) -> [Side; 2] {
     })
 }
 
-/// A temporary folder, deleted on drop.
+/// A temporary directory, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

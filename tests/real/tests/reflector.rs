@@ -19,7 +19,7 @@ use serde_json::{from_value, json};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A sink that stores objects as text by name.
+/// A sink that stores each object's bytes as a string, by name.
 #[derive(Default)]
 struct Texts {
     objects: Mutex<BTreeMap<String, String>>,
@@ -234,7 +234,7 @@ async fn missing_permissions_are_reported_until_granted() {
         reflector
     });
     running
-        .until("a refusal", |status| {
+        .until("a failed request", |status| {
             matches!(status.phase, Phase::Retrying { .. })
         })
         .await;

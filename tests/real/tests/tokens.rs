@@ -14,8 +14,8 @@ async fn post(client: &Client, path: &str, body: &Value) -> Value {
     client.request::<Value>(request).await.unwrap()
 }
 
-/// Decodes a part of a token. Replaces what differs between servers: times are relative to the
-/// issue, UIDs become placeholders, and token and key IDs become their lengths.
+/// Decodes a part of a token. Replaces what differs between servers: times become relative to the
+/// time of issue, UIDs become placeholders, and token and key IDs become their lengths.
 fn part(token: &str, index: usize, uids: &[(&str, &str)]) -> Value {
     let text = token.split('.').nth(index).unwrap();
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();

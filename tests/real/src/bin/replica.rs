@@ -24,7 +24,7 @@ use pintle::{
     signals,
 };
 
-/// The flags, `--name=value`, with the same names as those of `elector`.
+/// The flags, `--name=value`. Those that `elector` has too have the same names.
 struct Flags(BTreeMap<String, String>);
 
 impl Flags {
@@ -38,10 +38,10 @@ impl Flags {
 
     fn text(&self, name: &str) -> Result<&str, String> {
         let value = self.0.get(name).map(String::as_str);
-        value.ok_or_else(|| format!("no flag --{name}"))
+        value.ok_or_else(|| format!("flag --{name} is missing"))
     }
 
-    /// A duration such as `500ms`.
+    /// Returns a flag that is a duration such as `500ms`.
     fn duration(&self, name: &str) -> Result<Duration, Box<dyn Error>> {
         let millis = self.text(name)?.trim_end_matches("ms").parse()?;
         Ok(Duration::from_millis(millis))

@@ -1,5 +1,5 @@
-//! `HorizontalPodAutoscaler`s: the same sizes and conditions as kube-controller-manager. Neither side
-//! has metrics, so only the bounds change a size.
+//! `HorizontalPodAutoscaler`s: the same sizes and conditions as kube-controller-manager. Neither
+//! side has metrics, so only the bounds change a size.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

@@ -224,7 +224,7 @@ async fn daemon_set_follows_taints() {
         .await;
     })
     .await;
-    compare(&pair, "one node tolerated, one evicted").await;
+    compare(&pair, "one Pod is misscheduled, one evicted").await;
     pair.both(async |side| {
         taint(side, "a", &Value::Null).await;
         taint(side, "b", &Value::Null).await;

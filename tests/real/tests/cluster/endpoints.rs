@@ -1,4 +1,5 @@
-//! Endpoints of Services: the same `EndpointSlice`s and Endpoints as kube-controller-manager writes.
+//! Endpoints of Services: the same `EndpointSlice`s and Endpoints as kube-controller-manager
+//! writes.
 
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -62,8 +63,8 @@ async fn delete_pod(side: &Side, name: &str) {
     side.api::<Pod>().delete(name, &at_once).await.unwrap();
 }
 
-/// Sorts lists whose order the server chooses. Removes empty values, and the time of the change that
-/// caused a write, which Pintle does not record.
+/// Sorts lists, because the server chooses their order. Removes empty values, and the time of the
+/// change that caused a write, which Pintle does not record.
 fn normalized(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -28,7 +28,7 @@ fn job(spec: &Value) -> Value {
     job
 }
 
-/// Ends the active Pods as a kubelet would, with the exit code that `code` returns for each.
+/// Ends the active Pods for which `code` returns an exit code, as a kubelet would.
 async fn end_pods(side: &Side, code: impl Fn(&Pod) -> Option<i32>) {
     for pod in side.list::<Pod>().await {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());

@@ -28,8 +28,8 @@ const ADMITTED: [&str; 8] = [
     "enableServiceLinks",
 ];
 
-/// Masks a value: varying fields are removed, template hashes numbered in the order of `hashes`, and
-/// the random part of generated names replaced by a star.
+/// Masks a value: removes varying fields, replaces template hashes with their index in `hashes`,
+/// and the random part of generated names with a star.
 pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
     match value {
         Value::Object(mut map) => {

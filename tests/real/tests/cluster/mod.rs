@@ -1,5 +1,5 @@
-//! Compares the loops of the embedded cluster with kube-controller-manager: the same actions lead to
-//! the same objects.
+//! Compares the loops of the embedded cluster with kube-controller-manager: the same actions lead
+//! to the same objects.
 //!
 //! End states are compared object by object, without generated names, times and hashes. The number
 //! of steps in between may differ.
@@ -95,7 +95,7 @@ async fn deployment_is_created_and_scaled() {
     pair.stop().await;
 }
 
-/// `kubectl rollout undo --to-revision`
+/// Rolls `web` back like `kubectl rollout undo --to-revision`.
 async fn undo(side: &Side, revision: &str) {
     let sets = side.list::<ReplicaSet>().await;
     let of = |set: &&ReplicaSet| {

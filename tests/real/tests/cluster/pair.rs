@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::mask::masked;
 
-/// How long the two sides may take to converge.
+/// How long the two sides may take to agree.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A static, namespaced kind.
@@ -73,7 +73,7 @@ impl Pair {
         tokio::join!(Box::pin(act(&self.real)), Box::pin(act(&self.ours)));
     }
 
-    /// Waits until both sides hold the same objects.
+    /// Waits until the [snapshots](Side::snapshot) of both sides are equal.
     ///
     /// # Panics
     ///
@@ -108,7 +108,7 @@ impl Pair {
     }
 }
 
-/// Marks the lines that only one of the texts has.
+/// Marks the lines that only one side has.
 pub(super) fn difference(real: &str, ours: &str) -> String {
     let only = |here: &str, there: &str, mark: &str| {
         let there: Vec<&str> = there.lines().collect();
@@ -264,7 +264,7 @@ impl Side {
         events.into()
     }
 
-    /// Returns all objects, masked.
+    /// Returns the Deployments, ReplicaSets, Pods and ConfigMaps, masked.
     pub(super) async fn snapshot(&self) -> Value {
         let mut sets = self.list::<ReplicaSet>().await;
         let revision = |set: &ReplicaSet| {

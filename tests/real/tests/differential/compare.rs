@@ -8,7 +8,8 @@ const MAX_SHOWN: usize = 600;
 /// A difference between two responses.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
-    /// A JSON pointer into the response, such as `/headers/…` or `/body/…`, or `/code=` and our code.
+    /// A JSON pointer into the response, such as `/headers/…` or `/body/…`, or `/code=` and our
+    /// code.
     pub(crate) path: String,
     pub(crate) real: Option<Value>,
     pub(crate) ours: Option<Value>,
@@ -26,8 +27,8 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Returns all differences. Responses with different codes have one difference, because their bodies
-/// are not comparable.
+/// Returns all differences. Responses with different codes have one difference, because their
+/// bodies are not comparable.
 pub(crate) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
     if real["code"] != ours["code"] {
         let both = |response: &Value| Some(json!([response["code"], response["body"]]));
@@ -70,7 +71,7 @@ fn walk(path: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Ve
 /// An accepted difference: `area/scenario/step path ours reason`.
 ///
 /// `ours` is our value there, so that an entry accepts no other difference: the word `nothing` or
-/// JSON. A string matches any value that contains it. A path with our code needs no value.
+/// JSON. A string matches any value that contains it. After a path with our code there is no value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Accepted {
     pub(crate) step: String,
@@ -123,8 +124,8 @@ fn ours(text: &str) -> Option<(Option<Value>, &str)> {
     }
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
-    // The empty string would match any string.
     let rest = &text[values.byte_offset()..];
+    // The empty string would match any string.
     (value != "").then_some((Some(value), rest))
 }
 

@@ -1,11 +1,11 @@
 //! Masks values that servers generate.
 //!
-//! The n-th UID of a scenario becomes `<uid-n>` on both servers, so that the comparison still notices
-//! a wrong UID. The same applies to the resourceVersions of objects. Times and the resourceVersions
-//! of lists are only compared by format.
+//! The n-th UID of a scenario becomes `<uid-n>` on both servers, so that the comparison still
+//! notices a wrong UID. The same applies to the resourceVersions of objects. Times and the
+//! resourceVersions of lists are only compared by format.
 //!
-//! Values that the scenario itself sends are not masked: UIDs, addresses, ports and resourceVersions
-//! in its script, and times more than a day from now.
+//! Values that the scenario itself sends are not masked: UIDs, addresses, ports and
+//! resourceVersions in its script, and times more than a day from now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -43,7 +43,7 @@ pub(super) struct Mask {
     namespace: String,
     /// The text of the scenario, before saved values are inserted.
     script: String,
-    /// The resourceVersions it sends.
+    /// The resourceVersions that the scenario sends.
     sent_versions: BTreeSet<String>,
     uids: Vec<String>,
     versions: Vec<String>,

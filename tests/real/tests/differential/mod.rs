@@ -1,10 +1,10 @@
 //! Sends the same requests to kube-apiserver and to our server and compares the responses field by
 //! field.
 //!
-//! The corpus is data, one file per area in `differential/`. The requests of a scenario depend on each
-//! other and share a namespace; scenarios are independent. A different response fails the test of its
-//! area, unless `accepted.txt` lists that field with a reason. An entry there that no longer applies
-//! also fails the test.
+//! The corpus is data, one file per area in `differential/`. The requests of a scenario depend on
+//! each other and share a namespace; scenarios are independent. A different response fails the test
+//! of its area, unless `accepted.txt` lists that field with a reason. An entry there that no longer
+//! applies also fails the test.
 //!
 //! The kube-apiserver runs without a controller manager, so that only the requests change objects.
 
@@ -78,7 +78,7 @@ areas! {
     admission
 }
 
-/// Guarantees of the API server that the corpus need not cover, because single requests cannot show
+/// Guarantees of the API server that the corpus does not cite, because single requests cannot show
 /// them or other tests do.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
@@ -135,7 +135,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "audit events, and a cache of Pods that no request can wait for",
+        "audit events, which no response shows",
         &["audit/annotations", "audit/events"],
     ),
     (
@@ -174,8 +174,8 @@ fn scenarios(area: &str) -> Vec<Scenario> {
 
 /// Returns an ID of this run for namespaces, so that several runs can share a control plane.
 ///
-/// Only the node ports and addresses requested by services are shared. They are from the ranges that
-/// a control plane reserves for explicit requests.
+/// Only the node ports and addresses requested by services are shared. They are from the ranges
+/// that a control plane reserves for explicit requests.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }
@@ -267,7 +267,7 @@ fn report(area: &str, found: Found) {
     assert!(report.is_empty(), "{area}: the servers differ\n{report}");
 }
 
-/// The corpus is large, contains mostly writes, and cites every guarantee twice.
+/// The corpus is large, contains mostly writes, and cites each required guarantee at least twice.
 #[test]
 fn corpus_covers_the_guarantees() {
     let mut cited: BTreeMap<String, usize> = BTreeMap::new();

@@ -19,7 +19,7 @@ impl Program {
     pub(super) fn start() -> Self {
         let certificates = Certificates::self_signed(["127.0.0.1"]).unwrap();
         let bundle = STANDARD.encode(certificates.authority_pem().unwrap());
-        // The second port is closed again.
+        // Both ports are closed again; nothing will listen on the second.
         let ports = [(); 2].map(|()| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().port()

@@ -30,7 +30,7 @@ const HEADERS: [&str; 11] = [
 /// The prefix of the warnings that only our server sends, about objects without a controller.
 const OWN_WARNING: &str = "299 - \"pintle: ";
 
-/// How long to retry a step, and to wait for a watch event.
+/// How long to retry a step, and to wait for a response or a watch event.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A server and the state of one scenario on it.

@@ -1,5 +1,4 @@
-//! Records which replica wrote when and which one held the Lease, in the order of the server's
-//! commits.
+//! Reads from the audit log which replica wrote when and which one held the Lease, in commit order.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -58,8 +57,8 @@ struct Status {
 }
 
 impl History {
-    /// Reads the audit log. `revision_of` returns the `resourceVersion` of a ConfigMap, which nothing
-    /// changes after its creation.
+    /// Reads the audit log. `revision_of` returns the `resourceVersion` of a ConfigMap, which
+    /// nothing changes after its creation.
     pub(super) fn read(
         log: &str,
         namespace: &str,
@@ -119,8 +118,8 @@ impl History {
         self.writes.iter().filter(outside).collect()
     }
 
-    /// Returns how long after `since` a replica other than `former` acquired the Lease, and how long
-    /// until it wrote.
+    /// Returns how long after `since` a replica other than `former` acquired the Lease, and how
+    /// long until it wrote.
     pub(super) fn takeover(
         &self,
         former: &str,

@@ -28,7 +28,7 @@ const GO: Kind = Kind::ClientGo { releases: true };
 /// Does not release its Lease: after a pause, client-go can release its successor's.
 const GO_WITHOUT_RELEASE: Kind = Kind::ClientGo { releases: false };
 
-/// The replicas of one program.
+/// The replicas that compete for the Lease.
 struct Program<'a> {
     namespace: &'a TestNamespace,
     replicas: Vec<Replica>,
@@ -102,7 +102,8 @@ impl Program<'_> {
         at
     }
 
-    /// Returns the leader once it is one of Pintle's replicas. A client-go replica may lead first.
+    /// Returns the leader once it is one of Pintle's replicas. Replaces client-go replicas that
+    /// lead first.
     async fn pintle_leader(&mut self) -> String {
         loop {
             let leader = self.leader().await;
@@ -144,7 +145,7 @@ async fn only_the_lease_holder_writes_under_faults() {
     program.start(EAST).await;
     program.start(WEST).await;
 
-    // Hand-overs to and from client-go, and between two replicas of Pintle.
+    // Takeovers from client-go, and from replicas of Pintle that are terminated, killed and paused.
     let first = program.leader().await;
     assert_eq!(first, "client-go-1");
     let from_go = program.terminate(&first).await;
@@ -237,7 +238,7 @@ async fn only_the_lease_holder_writes_under_faults() {
     check_writers(&history, &paused, &paused_go);
 }
 
-/// The wall clocks of Pintle's replicas are wrong by hours.
+/// Asserts that the wall clocks of Pintle's replicas are hours off, some fast and some slow.
 fn check_clocks(history: &History) {
     let hours = |change: &audit::Change| change.renewed.duration_since(change.at).as_hours();
     let of_pintle = |change: &&audit::Change| change.holder.starts_with("pintle");

@@ -39,7 +39,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Starts a process and waits until it competes for the Lease.
+    /// Starts a process and waits until it knows the leader.
     pub(super) async fn start(identity: String, kind: Kind, namespace: &str) -> Self {
         let program = match kind {
             Kind::Pintle { .. } => PathBuf::from(env!("CARGO_BIN_EXE_replica")),

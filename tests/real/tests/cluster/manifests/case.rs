@@ -30,7 +30,7 @@ pub(super) struct Case {
     #[serde(default)]
     pub(super) create: Vec<Value>,
     /// Parts of objects, by kind and name, that both sides must reach before they are compared.
-    /// `null` means that the object must not exist.
+    /// `null` means that the object must not exist. A number, by kind, is how many objects exist.
     #[serde(default)]
     pub(super) expect: BTreeMap<String, Value>,
     /// Further steps.
@@ -51,7 +51,7 @@ pub(super) struct Step {
     pub(super) status: BTreeMap<String, Value>,
     /// Merge patches of the subresource `approval`.
     pub(super) approval: BTreeMap<String, Value>,
-    /// The propagation policy by kind and name.
+    /// The propagation policies of deletions, by kind and name.
     pub(super) delete: BTreeMap<String, String>,
     /// Replaces the behaviour of the kubelet.
     pub(super) pods: Option<Kubelet>,
@@ -145,7 +145,7 @@ fn overlay(under: &Value, over: &Value) -> Value {
 }
 
 impl File {
-    /// Reads a file of the folder `manifests`.
+    /// Reads a file of the directory `manifests`.
     pub(super) fn read(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
         let path = path.join(name).with_extension("yaml");
@@ -154,7 +154,8 @@ impl File {
         parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Completes an object of a case. `{ns}` is its namespace.
+    /// Adds the defaults of its kind to an object of a case, and replaces `{ns}` with the
+    /// namespace.
     pub(super) fn complete(&self, object: &Value, namespace: &str) -> Value {
         let kind = object["kind"].as_str().unwrap();
         let defaults = self.defaults.get(kind).cloned();
@@ -166,13 +167,14 @@ impl File {
     }
 }
 
-/// Replaces `{ns}` in a value.
+/// Replaces `{ns}` in a value with the namespace.
 pub(super) fn placed(value: &Value, namespace: &str) -> Value {
     let text = value.to_string().replace("{ns}", namespace);
     serde_json::from_str(&text).unwrap()
 }
 
-/// Returns whether `actual` has everything that `expected` has, in any order. `*` is any value.
+/// Returns whether `actual` has everything that `expected` has, in any order. `*` is any value
+/// but null.
 pub(super) fn has(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::String(any), _) if any == "*" => !actual.is_null(),

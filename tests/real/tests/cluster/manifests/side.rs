@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::mask::masked;
 use super::case::{Accepted, Kubelet, Report};
 
-/// The kinds of the manifests: group and version, plural, and whether they are in namespaces.
+/// The kinds of the manifests: name, path of group and version, plural, and whether namespaced.
 const KINDS: [(&str, &str, &str, bool); 23] = [
     (
         "CertificateSigningRequest",
@@ -81,7 +81,7 @@ pub(super) struct Side {
     pub(super) namespace: String,
 }
 
-/// The objects of the namespace, by kind, as they are stored.
+/// The objects of a case, by kind, as they are stored.
 pub(super) type State = BTreeMap<String, Vec<Value>>;
 
 impl Side {
@@ -140,7 +140,7 @@ impl Side {
         deleted.unwrap_or_else(|error| panic!("{id}: {error}"));
     }
 
-    /// Requests the deletion of the objects of the case that have no namespace.
+    /// Requests the deletion of the case's cluster-scoped objects.
     pub(super) async fn delete_unscoped(&self) {
         let unscoped = KINDS.iter().filter(|kind| !kind.3);
         let kinds: Vec<String> = unscoped.map(|kind| kind.0.to_owned()).collect();
@@ -154,8 +154,8 @@ impl Side {
         }
     }
 
-    /// Returns the objects of these kinds. Those without a namespace belong to the case if their name
-    /// begins with its namespace.
+    /// Returns the case's objects of these kinds, except `kube-root-ca.crt`. Cluster-scoped objects
+    /// belong to the case if their names start with its namespace.
     pub(super) async fn state(&self, kinds: &[String]) -> State {
         let mut state = State::new();
         for kind in kinds {
@@ -261,7 +261,7 @@ pub(super) fn comparable(state: &State, accepted: &[Accepted]) -> Value {
             names.extend(hash.map(|hash| (hash.to_owned(), format!("HASH{revision}"))));
         }
     }
-    // Names may contain hashes.
+    // Longest first, because names may contain hashes.
     names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     let kinds = state.iter().map(|(kind, objects)| {
         let objects = objects.iter().map(|object| {

@@ -55,7 +55,7 @@ fn out_of_term_writes_are_found_in_any_log_order() {
     let history = history(&[
         write("a.2", 2),
         lease(3, "a", 3),
-        // Executed after the successor's, and logged before it.
+        // Committed after the successor's write, but logged before it.
         write("a.7", 6),
         lease(5, "b", 6),
         write("b.6", 6),
@@ -68,7 +68,7 @@ fn out_of_term_writes_are_found_in_any_log_order() {
 }
 
 #[test]
-fn refused_requests_and_other_objects_are_ignored() {
+fn failed_requests_and_other_objects_are_ignored() {
     let mut refused = lease(2, "b", 2);
     refused["responseStatus"]["code"] = json!(409);
     let mut elsewhere = write("b.4", 4);
