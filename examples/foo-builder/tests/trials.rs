@@ -48,7 +48,7 @@ fn foo(deployment: &str, replicas: i32) -> Foo {
     foo
 }
 
-/// Creates a Foo, scales it, renames its Deployment, and recreates it.
+/// Creates a Foo, scales it, renames its Deployment, then deletes and recreates the Foo.
 fn story() -> Story {
     Story::new()
         .apply(&foo("web", 1))

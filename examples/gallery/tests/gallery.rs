@@ -100,7 +100,7 @@ twins! {
     wrong_owner: ["crash-before"], Idempotent;
 }
 
-/// Runs a controller on a shop whose namespace is deleted.
+/// Returns a check of a controller on a shop whose namespace is deleted.
 fn in_namespace<F, R>(folder: &tempfile::TempDir, controller: F) -> Check
 where
     F: Fn(Cx) -> R + Send + Sync + 'static,

@@ -191,7 +191,7 @@ async fn reconciles_are_exported_as_opentelemetry_spans() {
     assert_eq!(first["cause"], "Site added");
 }
 
-/// The output of `operator manifests` is sufficient to run the operator on a server.
+/// The output of `operator manifests` lists everything that the operator needs in a cluster.
 #[tokio::test(start_paused = true)]
 async fn manifests_contain_the_crd_and_the_permissions() {
     let manifests = manifests().unwrap();

@@ -78,13 +78,13 @@ impl InProcess {
         }
     }
 
-    /// Gives controllers `client` instead of a plain one.
+    /// Makes controllers use `client`.
     pub fn with_controller_client(mut self, client: Client) -> Self {
         self.controller_client = Some(client);
         self
     }
 
-    /// Passes each request of a controller to `intercept`, along with a client to forward it to.
+    /// Passes each request of a controller to `intercept`, along with a client to forward it with.
     pub fn intercept<F, R>(self, intercept: F) -> Self
     where
         F: Fn(Client, Request<Body>) -> R + Send + 'static,

@@ -92,8 +92,8 @@ impl Permission {
 }
 
 impl Gate {
-    /// From now on, fails the first attempt of every write with a conflict, and every tenth request
-    /// of any kind with an internal error.
+    /// From now on, fails every other attempt of each write with a conflict, starting with the
+    /// first, and every tenth request with an internal error. Event writes get no conflicts.
     pub fn inject_faults(&self) {
         self.state.lock().failing = true;
     }
@@ -114,12 +114,13 @@ impl Gate {
         self.state.lock().writes
     }
 
-    /// Returns the number of writes without the field manager of the sample controller.
+    /// Returns the number of writes that do not name the field manager of the sample controller,
+    /// not counting deletions and events.
     pub fn anonymous_writes(&self) -> usize {
         self.state.lock().anonymous
     }
 
-    /// Returns the number of event writes, new events and repeats.
+    /// Returns the number of event writes, repeats included.
     pub fn event_writes(&self) -> usize {
         self.state.lock().event_writes
     }
@@ -129,7 +130,7 @@ impl Gate {
         self.state.lock().permissions.clone()
     }
 
-    /// Returns a client that sends the requests let through to `inner`.
+    /// Returns a client that forwards the requests the gate lets through to `inner`.
     pub fn client(&self, inner: Client) -> Client {
         let (gate, namespace) = (self.clone(), inner.default_namespace().to_owned());
         let gated = tower::service_fn(move |request: Request<Body>| {

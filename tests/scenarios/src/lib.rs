@@ -40,7 +40,7 @@ pub struct Pace {
     pub timeout: Duration,
     /// The resync period of the controllers.
     pub resync: Duration,
-    /// How long to watch that nothing happens: several resync periods.
+    /// How long to check that nothing happens: several resync periods.
     pub idle: Duration,
 }
 

@@ -135,7 +135,7 @@ pub async fn deleted_deployment<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// Garbage collection deletes Deployment and Pods of a deleted Foo.
+/// Garbage collection deletes the Deployment and Pods of a deleted Foo.
 pub async fn deleted_foo<W: World>(scene: &Scene<W>) {
     scene
         .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
@@ -202,7 +202,7 @@ pub async fn controller_down<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// Conflicts on every write and internal errors on every tenth request only cause delays.
+/// Conflicts on every other write and internal errors on every tenth request only cause delays.
 pub async fn faults<W: World>(scene: &Scene<W>) {
     const NAMES: [&str; 4] = ["one", "two", "three", "four"];
     scene.gate.inject_faults();

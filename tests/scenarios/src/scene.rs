@@ -158,7 +158,7 @@ impl<W: World> Scene<W> {
             .unwrap();
     }
 
-    /// Deletes an object in the background.
+    /// Deletes an object with background propagation.
     pub async fn delete<K: Namespaced>(&self, name: &str) {
         let api = self.api::<K>();
         api.delete(name, &DeleteParams::background()).await.unwrap();
@@ -199,8 +199,8 @@ impl<W: World> Scene<W> {
         .await
     }
 
-    /// Waits until the status of a Foo shows `replicas` available and, if the CRD stores conditions,
-    /// `Ready`.
+    /// Waits until the status of a Foo shows `replicas` available and, if the CRD stores
+    /// conditions, `Ready`.
     pub async fn available(&self, name: &str, replicas: i32) -> FooStatus {
         let what = format!("available with {replicas} replicas");
         self.status(name, &what, |status| {
@@ -225,7 +225,7 @@ impl<W: World> Scene<W> {
         }
     }
 
-    /// Waits until the events of a Foo are exactly these, as `kubectl describe` shows them.
+    /// Waits until the events of a Foo are exactly these: `type reason: message`, sorted.
     pub async fn has_events(&self, foo: &str, expected: &[&str]) {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let what = format!("the events {expected:?} of Foo {foo}");

@@ -33,7 +33,7 @@ fn examples_and_tests_are_not_published() {
 }
 
 #[test]
-fn detached_package_ignores_the_folders_above() {
+fn detached_package_ignores_parent_directories() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("Cargo.toml"), "not a manifest").unwrap();
     let package = folder.path().join("x");

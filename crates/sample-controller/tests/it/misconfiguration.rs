@@ -116,7 +116,7 @@ async fn wrong_token_and_untrusted_certificate_are_warnings() {
 
 /// Proves sample/says-what-is-wrong, reflector/status.
 #[tokio::test]
-async fn unreachable_server_is_one_warning() {
+async fn unreachable_server_is_a_warning() {
     // A port that was just free and is now closed.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -165,7 +165,7 @@ async fn missing_permissions_are_logged_at_a_falling_rate() {
             });
         }
     });
-    // Both reflectors have retried several times, and still there is one warning each.
+    // There is one warning per reflector, even after several retries.
     let many = Arc::clone(&requests);
     let program = Program::start(&["--master", &url]);
     let waiting = tokio::spawn(async move {

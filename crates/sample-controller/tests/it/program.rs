@@ -54,7 +54,7 @@ impl Program {
         line.expect("timed out").unwrap().expect("end of output")
     }
 
-    /// Reads up to and including the line that starts with `beginning`.
+    /// Reads lines up to and including one that starts with `beginning`.
     pub(crate) async fn until(&mut self, beginning: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {

@@ -1,5 +1,5 @@
-//! The status of a Foo when requests fail: a Foo deleted during a sync, a Deployment the server
-//! rejects, a status that cannot be written.
+//! Syncs under difficulties: a Foo deleted meanwhile, a Deployment the server rejects, a status
+//! that cannot be written, a cache that lags.
 
 use std::{
     collections::BTreeSet,
@@ -64,7 +64,7 @@ fn is_refused(status: &FooStatus) -> bool {
 
 /// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
-async fn refused_deployment_is_reported_once_and_retried() {
+async fn rejected_deployment_is_reported_once_and_retried() {
     let creates = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&creates);
     let world = InProcess::new(Crd::Own).await;
@@ -130,7 +130,7 @@ async fn refused_deployment_is_reported_once_and_retried() {
 
 /// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
-async fn refusal_is_reported_after_a_failed_status_write() {
+async fn rejection_is_reported_after_a_failed_status_write() {
     let failed = Arc::new(AtomicBool::new(false));
     let fail_once = Arc::clone(&failed);
     let world = InProcess::new(Crd::Own).await;

@@ -19,7 +19,7 @@ async fn post(client: &Client, path: &str, object: &Value) {
 
 /// Proves sample/foo-compatible.
 #[tokio::test(start_paused = true)]
-async fn foo_without_a_deployment_name_is_refused() {
+async fn foo_without_a_deployment_name_is_denied() {
     let server = ApiServer::builder().build();
     let client = server.client();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -1,4 +1,4 @@
-//! `CronTab`s under deletion, and `CronJob`s of other controllers.
+//! Deletion of `CronTab`s, and `CronJob`s of other controllers.
 
 use std::{
     sync::{

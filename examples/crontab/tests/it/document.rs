@@ -1,5 +1,5 @@
-//! Checks `docs/your-own-crd.md`: its files equal those of this package, and its objects, errors and
-//! tables are what the cluster accepts and returns.
+//! Checks `docs/your-own-crd.md`: its files equal those of this package, and its objects, errors
+//! and tables are what the cluster accepts and returns.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -105,7 +105,7 @@ async fn documented_steps_have_the_documented_results() {
     let error = result.expect_err("two violations").to_string();
     let shown = block("rejected");
     let mut shown = shown.lines();
-    // A line of kubectl, then one line per cause.
+    // kubectl's own line, then one line per cause.
     assert_eq!(shown.next(), Some(r#"The CronTab "broken" is invalid:"#));
     for line in shown {
         let cause = line.strip_prefix("* ").expect("a cause");

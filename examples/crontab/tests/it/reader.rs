@@ -1,9 +1,9 @@
 //! A simulated reader of `docs/your-own-crd.md` who types every command in a shell.
 //!
-//! Two commands are replaced. `git clone` becomes a symbolic link to this workspace, because it needs
-//! a network. `cargo run` executes the program that is already built from the same files, which
-//! `document.rs` verifies, and `cargo test` does nothing, because
-//! `tests/controller.rs` is part of this test run.
+//! Two programs are replaced. `git clone` creates a symbolic link to this workspace, because
+//! cloning needs a network. `cargo run` executes the program that is already built from the same
+//! files, which `document.rs` verifies. `cargo test` only checks that `tests/controller.rs` exists,
+//! because that test is part of this test run.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -180,7 +180,7 @@ impl Desk {
         }
     }
 
-    /// Starts a program in `folder` and waits until it prints `ready`.
+    /// Starts a program in `folder` and waits until it prints a line that starts with `ready`.
     pub(crate) fn start(&self, folder: &str, line: &str, kubeconfig: &str, ready: &str) -> Running {
         let mut shell = self.shell(folder);
         shell.arg("-c").arg(format!("exec {line}"));

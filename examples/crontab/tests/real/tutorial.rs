@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::reader::{Desk, Running, Step, Terminal, steps, wait_for};
 
-/// Replaces ages in tables.
+/// Returns the lines of a table with the age at the end of each replaced.
 fn ageless(text: &str) -> Vec<String> {
     let is_age = |word: &str| {
         let digits = word.trim_end_matches(['s', 'm', 'h']);
@@ -18,7 +18,7 @@ fn ageless(text: &str) -> Vec<String> {
     text.lines().map(ageless).collect()
 }
 
-/// A reader with a terminal for each running program.
+/// A reader with a terminal and the programs that run in others.
 struct Reader {
     terminal: Terminal,
     cluster: Option<Running>,
@@ -31,7 +31,7 @@ impl Reader {
     fn new() -> Self {
         let desk = Desk::new();
         let kubectl = std::env::var("PINTLE_REAL_KUBECTL");
-        let kubectl = kubectl.expect("PINTLE_REAL_KUBECTL is set; run `cargo xtask test-real`");
+        let kubectl = kubectl.expect("PINTLE_REAL_KUBECTL is not set; run `cargo xtask test-real`");
         // The discovery cache is deleted with the desk.
         let home = desk.folder.display();
         let script = format!(
@@ -108,8 +108,8 @@ fn tutorial_works_with_kubectl() {
         reader.perform(step);
     }
 
-    // The claims at the end: updates are followed, a deleted CronJob is recreated, and it is deleted
-    // with its CronTab.
+    // The claims at the end: updates are followed, a deleted CronJob is recreated, and it is
+    // deleted with its CronTab.
     let uid = "kubectl get cronjob my-new-cron-object -o jsonpath='{.metadata.uid}{\"\\n\"}'";
     let parallelism =
         "kubectl get cronjobs -o jsonpath='{.items[*].spec.jobTemplate.spec.parallelism}{\"\\n\"}'";

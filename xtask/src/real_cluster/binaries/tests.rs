@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn go_mod_pins_every_version_once() {
+fn versions_come_from_go_mod() {
     let versions = Versions::pinned().unwrap();
     assert_eq!(versions.kubernetes, "v1.36.4");
     assert_eq!(versions.etcd, "v3.6.8");
@@ -13,7 +13,7 @@ fn go_mod_pins_every_version_once() {
 }
 
 #[test]
-fn older_go_is_rejected() {
+fn go_releases_compare_numerically() {
     assert!(release("1.25.9") < release("1.26.0"));
     assert!(release("1.26.8") > release("1.26.0"));
     assert!(release("2.0") > release("1.26.0"));

@@ -175,7 +175,7 @@ async fn foreign_deployment_is_named() {
 
 /// Proves inspect/why.
 #[tokio::test(start_paused = true)]
-async fn refusal_of_the_api_server_is_named() {
+async fn rejected_request_is_named() {
     let world = World::run(|client| refusing(client, Method::POST, "/deployments")).await;
     world.foo().await;
     let why = world.why().await;
