@@ -21,7 +21,7 @@ async fn apply(http: &Http, path: &str, manager: &str, config: &Value) -> (u16, 
     http.raw("PATCH", &path, media, config.to_string()).await
 }
 
-/// Returns the managers of the field at `pointer`, as `manager operation version/subresource`.
+/// Returns the managers of the field at `pointer`, as `manager operation apiVersion subresource`.
 fn owners(object: &Value, pointer: &str) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let having = entries
@@ -155,5 +155,5 @@ async fn applied_scale_of_a_custom_resource_owns_its_path() {
         ["me Apply example.com/v1 scale"]
     );
     let (code, status) = apply(&http, &path, "me&force=true", &scale(11)).await;
-    assert_eq!(code, 422, "the schema allows ten: {status}");
+    assert_eq!(code, 422, "the schema allows at most ten: {status}");
 }

@@ -221,7 +221,7 @@ async fn kubelet_token_gets_an_extended_lifetime() {
     assert_eq!(claims["exp"], start + 365 * 24 * 3600);
 }
 
-/// Returns a server with a clock in seconds since the start of 2026.
+/// Returns a server and its clock, in seconds since the start of 2026.
 fn clocked() -> (ApiServer, Arc<AtomicI64>) {
     let seconds = Arc::new(AtomicI64::new(0));
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -470,7 +470,7 @@ async fn token_outlives_a_pending_deletion_by_a_minute() {
         let expected = if held == ACCOUNTS { account } else { secret };
         assert_eq!(why, format!("[invalid bearer token, {expected}]"));
 
-        // Once the finalizer is removed the object is deleted, and the token is invalid immediately.
+        // Removing the finalizer deletes the object, which invalidates the token immediately.
         seconds.store(0, Ordering::SeqCst);
         let free = json!({"metadata": {"finalizers": null}});
         assert_eq!(http.merge(&path, &free).await.0, 200);
@@ -514,7 +514,7 @@ async fn response_that_depends_on_host_is_not_cached() {
 
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
-async fn token_requests_are_complete_before_they_are_validated() {
+async fn webhooks_see_validated_token_requests_with_defaults() {
     let server = server();
     let http = http(&server);
     let webhook = pintle_apiserver::Webhook::validating("no.example.com", |request| {

@@ -53,7 +53,7 @@ async fn allocations_are_exclusive_until_released() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn requests_out_of_range_are_refused() {
+async fn invalid_ips_ports_and_families_are_rejected() {
     let server = server();
     let http = http(&server);
     let port = |port: u64| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});

@@ -61,7 +61,7 @@ async fn silent_client_does_not_delay_shutdown() {
 
 /// Proves errors/status-reasons, auth/listener.
 #[tokio::test]
-async fn request_without_a_valid_token_is_refused() {
+async fn request_without_a_valid_token_is_rejected() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let anonymous = "namespaces is forbidden: User \"system:anonymous\" cannot list resource \

@@ -117,7 +117,7 @@ async fn webhooks_cannot_forge_the_requester() {
         let sent = request.object()["spec"]["username"] == "mallory";
         async move {
             if !sent {
-                return AdmissionResponse::deny("the requester was set before");
+                return AdmissionResponse::deny("the requester was recorded too early");
             }
             AdmissionResponse::allow().patch(json!([
                 {"op": "replace", "path": "/spec/username", "value": "system:admin"},
@@ -136,7 +136,7 @@ async fn webhooks_cannot_forge_the_requester() {
 
 /// Proves objects/csr-validation.
 #[tokio::test]
-async fn invalid_requests_are_refused() {
+async fn invalid_requests_are_rejected() {
     let server = server();
     let http = http(&server);
     let with = |field: &str, value: Value| {
@@ -301,7 +301,7 @@ async fn system_masters_is_rejected_in_any_encoding() {
         let message = status["message"].as_str().unwrap();
         assert!(message.ends_with("signer with system:masters group is not allowed"));
     }
-    // Only the subject counts.
+    // Only the organization counts.
     let named = signing_request("system:masters", "developers");
     let mut wants = request("a");
     wants["spec"]["request"] = STANDARD.encode(&named).into();
@@ -315,7 +315,7 @@ fn pem_body(pem: &str) -> Vec<u8> {
     STANDARD.decode(lines.collect::<String>()).unwrap()
 }
 
-/// Returns a request in PEM.
+/// Returns DER as a PEM certificate request.
 fn in_pem(der: &[u8]) -> String {
     let body = STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n")

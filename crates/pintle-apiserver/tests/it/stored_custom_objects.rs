@@ -126,7 +126,7 @@ async fn status_of_a_new_object_has_its_defaults() {
 
 /// Proves crd/pruning.
 #[tokio::test]
-async fn apply_refuses_nulls_that_other_writes_drop() {
+async fn apply_rejects_nulls_that_other_writes_drop() {
     let server = server();
     let http = http(&server);
     let inner = |nullable: bool| {
@@ -310,7 +310,7 @@ async fn accepted_names_are_validated() {
     assert_eq!(stored["status"]["acceptedNames"]["plural"], "foos");
 }
 
-/// The server's own finalizer has no path, which only core kinds forbid.
+/// The server's own finalizer has no slash, which only core kinds require.
 ///
 /// Proves crd/deletion.
 #[tokio::test]

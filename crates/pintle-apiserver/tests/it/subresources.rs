@@ -131,7 +131,7 @@ async fn unhealthy_pods_are_evicted_by_policy() {
     let evict = async || http.post(&format!("{PODS}/p/eviction"), &eviction).await.0;
     pod(&http, "p").await;
     run(&http, "p", false).await;
-    // The budget lacks healthy Pods or desires none, so unhealthy ones count.
+    // The budget lacks healthy Pods or desires none, so it also protects unhealthy ones.
     for (desired, healthy) in [(2, 1), (0, 0)] {
         http.merge(&format!("{path}/status"), &numbers(desired, healthy))
             .await;
@@ -550,7 +550,7 @@ async fn events_k8s_io_is_strict() {
     let again = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
     let (code, changed) = http.merge(&one, &again).await;
     assert_eq!(code, 200, "{changed}");
-    // The core group accepts all of these.
+    // The core group allows changing the message.
     let core = "/api/v1/namespaces/default/events/e";
     assert_eq!(http.merge(core, &json!({"message": "other"})).await.0, 200);
 }

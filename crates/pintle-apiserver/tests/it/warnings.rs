@@ -1,4 +1,4 @@
-//! Warnings about objects that the server stores but that have no effect.
+//! Warnings about stored objects that have no effect, and about deprecated annotations.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -136,7 +136,8 @@ async fn service_without_an_endpoints_controller_warns() {
         write(&http, "POST", path, json, &selecting).await,
         [format!("299 - \"pintle: {message}\"")]
     );
-    // Its user writes the endpoints of a Service without a selector, and an external name has none.
+    // Users write the endpoints of a Service without a selector; an `ExternalName` Service has
+    // none.
     let manual = service("b", Value::Null);
     assert_eq!(write(&http, "POST", path, json, &manual).await, [""; 0]);
     let external = json!({"metadata": {"name": "c"},

@@ -20,8 +20,8 @@ use crate::support::{
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// Stores a configuration whose webhook is `respond`, reached through a Service in this process. It
-/// receives the review.
+/// Stores a configuration whose webhook is a Service in this process. `respond` receives the
+/// review.
 async fn serve(
     server: &ApiServer,
     kind: &str,
@@ -260,7 +260,7 @@ async fn failed_response_that_is_not_text_is_not_shown() {
 
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
-async fn endless_response_of_a_service_is_cut_off() {
+async fn oversized_response_of_a_service_fails_the_call() {
     let server = server();
     serve(&server, "validating", &["v1"], |asked| {
         let mut long = review(&asked, json!({"allowed": true}));
@@ -316,7 +316,7 @@ async fn webhook_receives_the_remaining_time() {
 
 /// Proves admission/bounds.
 #[tokio::test(start_paused = true)]
-async fn response_with_too_many_values_is_refused() {
+async fn response_with_too_many_values_is_rejected() {
     let server = server();
     let many = Arc::new(format!("[0{}]", ",0".repeat(1_000_000)));
     let text = Arc::clone(&many);
@@ -363,7 +363,7 @@ async fn warnings_reach_the_client_of_an_allowed_write() {
     );
 }
 
-/// Registers a mutating webhook for config maps, Pods and scales that sends these patches in turn.
+/// Registers a mutating webhook for config maps, scales and tokens that sends the current `patch`.
 fn patching(
     server: &ApiServer,
     patch: &Arc<Mutex<Value>>,
@@ -385,7 +385,7 @@ fn patching(
 
 /// Proves admission/mutation.
 #[tokio::test(start_paused = true)]
-async fn patch_that_does_not_fit_refuses_the_write() {
+async fn inapplicable_patch_fails_the_write() {
     let server = server();
     let http = http(&server);
     let patch = Arc::new(Mutex::new(json!([])));
@@ -575,7 +575,7 @@ async fn validating_webhooks_run_concurrently_and_all_count() {
             400,
             "admission webhook \"b.example.com\" denied the request: after 5 s"
         ),
-        "the first webhook in order provides the message"
+        "the first denying webhook in order provides the message"
     );
 }
 

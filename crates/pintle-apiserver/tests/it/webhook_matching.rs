@@ -55,7 +55,7 @@ async fn ok(response: impl Future<Output = (u16, Value)>) -> Value {
     body
 }
 
-/// Makes one write of each kind.
+/// Makes writes that differ in operation, resource and scope.
 async fn write_everything(http: &Http) {
     let containers = json!([{"name": "c", "image": "x"}]);
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
@@ -191,7 +191,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
 
 /// Proves admission/matching.
 #[tokio::test(start_paused = true)]
-async fn namespace_that_is_missing_cannot_be_selected() {
+async fn namespace_selector_needs_the_namespace_to_exist() {
     let server = server();
     let http = http(&server);
     let calls = Calls::of(
@@ -288,8 +288,8 @@ async fn failing_condition_follows_the_failure_policy() {
     }
 }
 
-/// The number of keys for which one condition with three nested loops over them stays within its
-/// limit, but four such conditions exceed the limit of all conditions.
+/// The number of keys at which one condition with three nested loops stays within its limit, but
+/// four such conditions exceed their common limit.
 const FITS: usize = 60;
 
 /// Proves admission/matching.

@@ -1,4 +1,4 @@
-//! Webhooks without a `caBundle`: the certificates of the system are trusted.
+//! Webhooks without a `caBundle`: the system's root certificates are trusted.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use pintle_apiserver::{ApiServer, WebhookTarget};
@@ -50,7 +50,7 @@ async fn webhook_without_bundle_is_verified_by_the_roots() {
         let (code, created) = http.post(VALIDATING, &configuration(&client)).await;
         assert_eq!(code, 201, "{created}");
         let (code, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
-        assert_eq!(code, 400, "the webhook was called: {status}");
+        assert_eq!(code, 400, "the webhook was not called: {status}");
         let message = "admission webhook \"roots.example.com\" denied the request without \
             explanation";
         assert_eq!(status["message"], message);
@@ -59,7 +59,7 @@ async fn webhook_without_bundle_is_verified_by_the_roots() {
 
 /// Proves webhook-calls/https.
 #[tokio::test]
-async fn webhook_with_an_untrusted_certificate_is_refused() {
+async fn webhook_with_an_untrusted_certificate_is_not_called() {
     let (webhook, other) = (denying().await, denying().await);
     let roots = STANDARD.decode(&other.bundle).unwrap();
     let mut untrusted = webhook.url("/x");

@@ -19,7 +19,7 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 const V1: &str = "/api/v1/namespaces/default";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-/// Sends creates of config maps to a webhook, with a timeout in seconds.
+/// Registers a webhook for creates of config maps, with a timeout in seconds.
 async fn configure(http: &Http, client: &Value, seconds: u64) {
     let configuration = json!({"metadata": {"name": "v"}, "webhooks": [{
         "name": "hook.example.com", "clientConfig": client, "sideEffects": "None",
@@ -52,7 +52,7 @@ fn allow(_: String, asked: Value) -> http::Response<http_body_util::Full<bytes::
 async fn stale_connection_is_replaced() {
     let calls = AtomicUsize::new(0);
     let webhook = WebhookServer::start(&["127.0.0.1"], move |path, asked| {
-        // The second request arrives on a connection that the server is closing.
+        // The second call arrives on a reused connection, the fourth on a new one.
         match calls.fetch_add(1, Ordering::SeqCst) {
             1 | 3 => hang_up(),
             _ => allow(path, asked),
@@ -154,7 +154,7 @@ async fn self_signed_certificate_can_be_its_own_authority() {
     let http = http(&server);
     configure(&http, &webhook.url("/x"), 5).await;
     assert_eq!(create(&http).await, (201, String::new()));
-    // Its names are still checked, and another one in the bundle does not count.
+    // Its names are still checked, and a bundle with another certificate is not enough.
     let port = webhook.address.port();
     let client = json!({"url": format!("https://localhost:{port}/x"), "caBundle": webhook.bundle});
     configure(&http, &client, 5).await;
@@ -240,7 +240,7 @@ async fn service_without_slices_resolves_to_its_endpoints() {
 
 /// Proves webhook-calls/https.
 #[tokio::test]
-async fn default_port_of_a_url_is_that_of_https() {
+async fn default_port_of_a_url_is_443() {
     let server = server();
     let http = http(&server);
     configure(&http, &json!({"url": "https://127.0.0.3/x"}), 5).await;

@@ -17,7 +17,7 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// Returns an entry for creates of config maps.
+/// Returns a webhook for creates of config maps.
 fn entry(name: &str, client: &Value) -> Value {
     json!({"name": name, "clientConfig": client, "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
@@ -33,7 +33,7 @@ async fn configure(http: &Http, path: &str, name: &str, webhooks: &Value) {
 
 /// Proves webhook-calls/https.
 #[tokio::test]
-async fn validating_webhook_refuses_over_https() {
+async fn validating_webhook_denies_over_https() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
     let webhook = WebhookServer::start(&["127.0.0.1"], move |path, asked| {
@@ -191,7 +191,7 @@ async fn service_can_be_a_tower_service_in_this_process() {
 
 /// Proves webhook-calls/https, admission/builder.
 #[tokio::test(start_paused = true)]
-async fn webhooks_in_process_and_configured_ones_share_one_order() {
+async fn in_process_and_configured_webhooks_share_one_order() {
     let server = server();
     let http = http(&server);
     let append = |step: &str, asked: &Value| {
@@ -223,8 +223,8 @@ async fn webhooks_in_process_and_configured_ones_share_one_order() {
     let _first = local("a");
     let (code, created) = http.post(CONFIG_MAPS, &config_map("c")).await;
     assert_eq!(code, 201, "{created}");
-    // Ordered by the name of the configuration; a webhook in this process counts as a configuration
-    // of that name.
+    // Sorted by configuration name; a webhook in this process counts as a configuration with its
+    // name.
     assert_eq!(created["data"]["trace"], "amz");
 }
 
@@ -316,7 +316,7 @@ async fn malformed_response_gets_upstream_error() {
         assert!(rest.starts_with(why), "{path}: {rest}");
         http.delete(&format!("{VALIDATING}/{path}")).await;
     }
-    // An unknown authority, and a name that the certificate does not have.
+    // Without a bundle, the authority is unknown.
     let mut client = webhook.url("/x");
     client["caBundle"] = "".into();
     configure(
@@ -348,7 +348,7 @@ async fn malformed_response_gets_upstream_error() {
 
 /// Proves admission/exempt.
 #[tokio::test(start_paused = true)]
-async fn configurations_themselves_are_never_admitted() {
+async fn webhooks_are_not_called_for_configurations() {
     let server = server();
     let http = http(&server);
     let client = json!({"service": {"namespace": "n", "name": "missing"}});
@@ -375,7 +375,7 @@ async fn configurations_themselves_are_never_admitted() {
 
 /// Proves admission/configuration.
 #[tokio::test(start_paused = true)]
-async fn invalid_configurations_are_refused_with_their_fields() {
+async fn invalid_configurations_are_rejected_with_field_errors() {
     let server = server();
     let http = http(&server);
     let good = entry("a.example.com", &json!({"url": "https://example.com/x"}));

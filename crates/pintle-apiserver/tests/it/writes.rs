@@ -1,4 +1,4 @@
-//! Writes: rules of single kinds.
+//! Writes: rules for individual kinds.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn annotating_a_deployment_bumps_its_generation() {
 
 /// Proves objects/identity.
 #[tokio::test]
-async fn create_with_version_is_refused_after_validation() {
+async fn create_with_version_is_rejected_after_validation() {
     let server = server();
     let http = http(&server);
     let mut map = config_map("a");

@@ -98,7 +98,7 @@ fn loose_durations_find_numbers_and_units() {
 }
 
 #[test]
-fn mail_addresses_are_those_of_go() {
+fn mail_addresses_parse_as_in_go() {
     for text in [
         "a@example.com",
         "a@b",

@@ -221,7 +221,7 @@ fn every_category_and_script_compiles() {
 
 #[test]
 fn large_patterns_are_bounded() {
-    // The pattern for host names of kube-openapi, which repeats Unicode classes.
+    // kube-openapi's pattern for host names, which repeats Unicode classes.
     let host = r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$";
     let pattern = Pattern::parse(host).unwrap();
     assert!(pattern.is_match("bücher.example").unwrap());

@@ -69,7 +69,7 @@ fn fields_of_patches_are_checked() {
     );
 }
 
-/// Escaping reads the key once, and its size is that of the key.
+/// Escaping reads the key once, and the result is as long as the key.
 #[test]
 fn escaping_a_key_costs_its_length() {
     let key = "k".repeat(100);

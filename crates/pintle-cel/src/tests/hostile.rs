@@ -69,7 +69,7 @@ fn expressions_that_grow_run_out_of_budget() {
             "{source}"
         );
     }
-    // Doubling a list is cheap by cost, but not in memory.
+    // Concatenating a list with itself is cheap by cost, but not in memory.
     let mut doubled = "optional.of([1, 2, 3, 4])".to_owned();
     for i in 0..12 {
         doubled = format!("{doubled}.optMap(x{i}, x{i} + x{i} + x{i} + x{i})");
@@ -173,7 +173,7 @@ fn shared_parts_are_not_written_out_without_limit() {
     };
     assert!(run(&format!("'%s'.format([{doubled}]).size() > 0")).is_err());
     assert!(run("'%s'.format([lists.range(10000).map(i, text)]).size() > 0").is_err());
-    // A failure that is ignored has still been paid for.
+    // An ignored failure still counts towards the cost.
     let again = "lists.range(1000).exists(i, '%s'.format([lists.range(1000).map(j, text)]) == '')";
     assert_eq!(run(again).unwrap_err(), EvalError::CostLimit);
     for source in ["lists.range(10000).map(i, text)", &doubled] {
@@ -186,7 +186,7 @@ fn shared_parts_are_not_written_out_without_limit() {
 }
 
 #[test]
-fn large_patterns_are_refused() {
+fn large_patterns_are_rejected() {
     assert!(error("'a'.matches('((a{1000}){1000}){1000}')").contains("invalid matches argument"));
     let dynamic = "'a'.matches('(' + 'a{1000}' + '){1000}{1000}')";
     assert!(

@@ -382,7 +382,7 @@ fn patterns_have_the_syntax_of_re2() {
 }
 
 #[test]
-fn urls_are_checked_as_requests_first() {
+fn urls_are_parsed_as_request_uris_first() {
     for source in [
         "!isURL('http://example.com#frag') && !isURL('http://a/b#%zz') && isURL('http://a/b#f')",
         "isURL('*') && isURL('//host:port/x') && !isURL('1x://a') && isURL('mailto:a@b')",
@@ -420,7 +420,7 @@ fn calls_without_an_overload_name_the_function() {
 }
 
 #[test]
-fn calls_with_several_results_are_dynamic() {
+fn calls_with_several_result_types_are_dynamic() {
     let output = |source: &str| {
         Env::new()
             .compile(source)

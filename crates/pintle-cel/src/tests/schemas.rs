@@ -160,8 +160,8 @@ fn maps_of_any_size_can_be_transformed() {
     assert_eq!(error, "insert failed: key x already exists");
 }
 
-/// If a schema declares the type and names of an embedded resource, it decides what else of the
-/// metadata rules can see. Otherwise they see only the names.
+/// If a schema declares an embedded resource's type and names, rules see all the metadata that it
+/// declares. Otherwise they see only the names.
 #[test]
 fn declared_metadata_of_embedded_resources_is_visible() {
     let text = json!({ "type": "string" });

@@ -26,7 +26,7 @@ fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
 }
 
 #[test]
-fn hash_equals_that_of_upstream() {
+fn hash_matches_upstream() {
     // The 32-bit FNV-1 of "foo0" is 3031504857.
     assert_eq!(hash("foo", 0), "7475948d9c");
     assert_ne!(hash("foo", 0), hash("foo", 1));

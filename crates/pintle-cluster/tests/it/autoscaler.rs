@@ -108,7 +108,7 @@ async fn deployment_follows_its_cpu_usage() {
     until_size(&kubectl, 1).await;
     assert!(
         start.elapsed() > Duration::from_mins(3),
-        "the last peak delays it"
+        "the last peak delays scaling down"
     );
     cluster.stop().await;
 }

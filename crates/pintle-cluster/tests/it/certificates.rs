@@ -134,7 +134,7 @@ async fn signed_certificate_authenticates_over_tls() {
 
 /// Proves certificates/approved.
 #[tokio::test(start_paused = true)]
-async fn kubelets_requests_are_approved_if_rbac_allows_it() {
+async fn kubelet_requests_are_approved_if_rbac_allows_it() {
     let (cluster, _) = start(virtual_cluster()).await;
     let node = requests(cluster.client_as("system:node:node-9"));
     let anyone = requests(cluster.client());

@@ -268,7 +268,7 @@ fn only_due_schedules_write_in_a_day() {
         others.retain(|write| {
             let is_new =
                 write.starts_with("POST") && (write.ends_with("/jobs") || write.ends_with("/pods"));
-            // Its Pods count towards the quota.
+            // The Jobs' Pods count towards the quota.
             !is_new && !write.contains("/tick") && !write.contains("/resourcequotas/limits")
         });
         assert_eq!(others, Vec::<String>::new());

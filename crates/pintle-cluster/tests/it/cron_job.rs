@@ -17,7 +17,7 @@ use pintle_cluster::{Behavior, Builder, Loops};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Minutes since the epoch at the start of the virtual clock.
+/// Returns the start of the virtual clock in minutes since the epoch.
 fn first_minute() -> i64 {
     start_of_time().as_second() / 60
 }
@@ -191,8 +191,8 @@ fn loops(builder: Builder) -> Builder {
     builder.loops(Loops::CRON_JOB | Loops::JOB | Loops::PODS | Loops::NODES)
 }
 
-/// Runs a CronJob for eleven minutes, with or without a fault at one write of its loop or of
-/// the loops that run its Jobs. Returns the Jobs, the status, and the writes.
+/// Runs a CronJob for eleven minutes, with or without a fault at one write of the loops. Returns
+/// the Jobs, the status, and the writes.
 async fn play(fault: Option<Fault>) -> ((Vec<i64>, bool, Option<i64>), Vec<String>) {
     let began = Instant::now();
     let (mut loops, kubectl) = FaultyLoops::start(fault, loops).await;

@@ -45,7 +45,7 @@ fn new_image(image: &str) -> Value {
     json!({ "spec": { "template": { "spec": { "containers": containers } } } })
 }
 
-/// `kubectl rollout status daemonset agent`
+/// Waits until the DaemonSet is rolled out and no Pod is misscheduled.
 async fn settled(kubectl: &Kubectl) -> DaemonSet {
     wait_for("the set to settle", async || {
         let set = kubectl.get::<DaemonSet>("agent").await;
@@ -217,7 +217,7 @@ async fn min_ready_seconds_slow_an_update_down() {
     settled(&kubectl).await;
     let start = tokio::time::Instant::now();
     roll_out(&kubectl, "agent:2").await;
-    // Each of the four is replaced when the one before has been ready for 20 s.
+    // Each of the four Pods is replaced when the previous one has been ready for 20 s.
     let took = start.elapsed().as_secs();
     assert!((80..100).contains(&took), "{took} s");
     cluster.stop().await;

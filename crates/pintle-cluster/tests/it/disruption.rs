@@ -149,8 +149,7 @@ async fn drain_with_a_budget_completes() {
     cluster.stop().await;
 }
 
-/// Creates a StatefulSet and returns a reference to it. Its loop does not run; tests create its
-/// Pods.
+/// Creates a StatefulSet and returns a reference to it. Tests disable its loop and create its Pods.
 async fn stateful_set(kubectl: &Kubectl, name: &str, replicas: i32) -> Value {
     let set: StatefulSet = kubectl
         .create(json!({

@@ -416,7 +416,7 @@ fn undisturbed() -> (End, Vec<String>) {
 
 /// Proves cluster/crash-safe, job/exactly-once.
 #[test]
-fn crash_at_any_write_counts_every_pod_once() {
+fn pods_are_counted_once_after_a_crash_at_any_write() {
     let (reference, writes) = undisturbed();
     let crashes = (0..writes.len()).map(Fault::CrashAfter);
     for crash in [Fault::CrashBefore(0)].into_iter().chain(crashes) {
@@ -427,7 +427,7 @@ fn crash_at_any_write_counts_every_pod_once() {
 
 /// Proves cluster/crash-safe, job/exactly-once.
 #[test]
-fn failed_or_unanswered_write_counts_every_pod_once() {
+fn pods_are_counted_once_if_a_write_or_response_is_lost() {
     let (reference, writes) = undisturbed();
     let faults_at = |at| [Fault::LoseResponse(at), Fault::Fail(at)];
     for fault in (0..writes.len()).flat_map(faults_at) {

@@ -93,7 +93,7 @@ async fn lost_node_loses_its_pods_and_comes_back() {
             format!("{UNREACHABLE}:NoExecute")
         ]
     );
-    assert!(!is_ready(&kubectl.get::<Pod>("web").await), "at once");
+    assert!(!is_ready(&kubectl.get::<Pod>("web").await), "immediately");
     assert!(is_ready(&kubectl.get::<Pod>("other").await));
 
     let deleted = async |name: &str| {

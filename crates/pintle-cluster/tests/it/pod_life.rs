@@ -1,4 +1,4 @@
-//! Generations, deadlines and ephemeral containers of Pods.
+//! Generations, deadlines, init and ephemeral containers of Pods.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn create(kubectl: &Kubectl, spec: &Value) -> Pod {
     let containers = json!([{ "name": "main", "image": "nginx:1" }]);
     let mut pod = json!({
         "metadata": { "name": "web", "generation": 100, "labels": { "app": "web" } },
-        // A merge patch replaces the containers, without the mount of the token.
+        // Merge patches replace the containers, and would drop a token mount.
         "spec": { "automountServiceAccountToken": false, "containers": containers },
     });
     for (key, value) in spec.as_object().unwrap() {

@@ -74,7 +74,7 @@ async fn options_set_node_count_and_pod_delay() {
 
 /// Proves cluster/program, rbac/defaults.
 #[test]
-fn unknown_authorization_modes_are_refused() {
+fn unknown_authorization_modes_are_rejected() {
     let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
         .args(["--authorization-mode", "Webhook"])
         .output()
@@ -281,7 +281,7 @@ fn validate(rule: &str, samples: &str) -> (Option<i32>, String) {
     (output.status.code(), text.replace(&prefix, ""))
 }
 
-/// A ConfigMap and a Foo.
+/// Returns the YAML of a ConfigMap and a Foo.
 fn samples(version: &str, replicas: i64) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: example.com/{version}\nkind: Foo\n\
@@ -313,7 +313,7 @@ fn validate_reports_problems_of_crds_and_samples() {
 
 /// Proves cluster/validate.
 #[test]
-fn validate_refuses_versions_that_are_not_served() {
+fn validate_rejects_versions_that_are_not_served() {
     let (code, text) = validate("self.replicas <= 5", &samples("v2", 3));
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(
@@ -326,7 +326,7 @@ fn validate_refuses_versions_that_are_not_served() {
 
 /// Proves cluster/validate.
 #[test]
-fn validate_names_objects_whose_crd_was_refused() {
+fn validate_lists_objects_of_invalid_crds() {
     let (code, text) = validate("self.replcias <= 5", &samples("v1", 3));
     assert_eq!(code, Some(1), "{text}");
     let expected = "sample.yaml: Foo \"a\": not checked, because its CRD is invalid\n\
@@ -337,7 +337,7 @@ fn validate_names_objects_whose_crd_was_refused() {
 
 /// Proves cluster/script, cluster/program.
 #[tokio::test]
-async fn script_adds_nodes_and_an_invalid_one_is_refused() {
+async fn script_adds_nodes_and_invalid_scripts_are_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("script.yaml");
     std::fs::write(&path, "nodes: [{ name: gpu-0, labels: { disk: ssd } }]").unwrap();

@@ -26,8 +26,8 @@ fn loops(builder: Builder) -> Builder {
     builder.loops(storage | pods | Loops::ENDPOINTS)
 }
 
-/// The final state: the phases of the claim and of each volume, the endpoints of each slice, and
-/// the addresses.
+/// The final state: the phases of the claim and of each volume, the number of endpoints in each
+/// slice, and the number of `Endpoints` addresses.
 type EndState = (String, Vec<String>, Vec<usize>, usize);
 
 async fn end_state(kubectl: &Kubectl) -> Option<EndState> {

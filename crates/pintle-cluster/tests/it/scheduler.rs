@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::support::{Kubectl, is_ready, start, until_gone, virtual_cluster, wait_for};
 
-/// A Pod that requests this many CPUs.
+/// Returns a Pod that requests this many CPUs.
 fn pod(name: &str, cpu: &str, spec: &Value) -> Value {
     let app = name.split('-').next();
     let mut pod = json!({

@@ -362,8 +362,8 @@ fn loops(builder: Builder) -> Builder {
     builder.loops(Loops::STATEFUL_SET | Loops::PODS | Loops::NODES)
 }
 
-/// Updates a set and scales it up, with or without a fault at one write. Returns the Pods by name,
-/// the claims and the revisions, and the writes.
+/// Updates a set and scales it up, with or without a fault at one write. Returns the images by Pod,
+/// the claims, the revisions, and the writes.
 async fn update(
     fault: Option<Fault>,
 ) -> (

@@ -383,7 +383,7 @@ async fn pods_wait_for_their_claims() {
         .await;
     until_gone(&kubectl.api::<PersistentVolumeClaim>(), "scratch-data").await;
 
-    // Its Pod protects a claim that is deleted, and no other Pod can use it.
+    // A deleted claim remains while its Pod uses it, but no other Pod can use it.
     let claims = kubectl.api::<PersistentVolumeClaim>();
     claims
         .delete("slow", &DeleteParams::default())

@@ -16,13 +16,13 @@ impl Kubectl {
     /// Panics if the command fails.
     fn run(&self, line: &str) -> String {
         let program = std::env::var_os("PINTLE_REAL_KUBECTL");
-        let program = program.expect("PINTLE_REAL_KUBECTL is set; run `cargo xtask test-real`");
+        let program = program.expect("PINTLE_REAL_KUBECTL is not set: run `cargo xtask test-real`");
         let output = Command::new(program)
             .arg("--kubeconfig")
             .arg(&self.0.kubeconfig)
             .args(line.split_whitespace())
             .output()
-            .expect("kubectl can be started");
+            .expect("cannot start kubectl");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {line}: {errors}");
         String::from_utf8(output.stdout).unwrap() + &errors

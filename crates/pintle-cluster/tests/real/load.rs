@@ -43,8 +43,9 @@ const MEMORY: u64 = 512 << 20;
 
 /// The maximum growth of resident memory from the first load to the second.
 ///
-/// The allocator retains freed memory, so only a second load shows a leak, of up to 250 MiB. The
-/// bounded watch history grows legitimately, because one load does not fill it.
+/// The allocator retains freed memory, so a leak shows only in a second load, whose clients would
+/// need another 250 MiB. The bounded watch history grows legitimately, because one load does not
+/// fill it.
 const GROWTH: u64 = 128 << 20;
 
 /// The timeout of any operation. Only a hanging server takes this long.

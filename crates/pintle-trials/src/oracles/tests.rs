@@ -125,8 +125,8 @@ fn removed_finalizer_of_another_user_is_found() {
     assert!(found[0].text.contains("from Web d/a"), "{found:?}");
 }
 
-/// Writes by two processes: the second one takes the Lease after ten seconds. The first one issues
-/// a write at `issued`, which is applied last and changes nothing.
+/// Returns writes by two processes. The second one takes the Lease as `second` after ten seconds.
+/// The first one issues a write after `issued` seconds, which is applied last.
 fn with_leases(second: &str, issued: u64) -> Trace {
     let write = |process, resource: &str, body: Value, revision, issued| {
         let body = body.to_string();

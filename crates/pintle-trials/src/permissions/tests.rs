@@ -31,7 +31,7 @@ fn minimal_role_allows_exactly_the_used_permissions() {
 }
 
 #[test]
-fn permission_to_own_counts_as_used() {
+fn permission_on_finalizers_counts_as_used() {
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
         {"apiGroups": ["e.com"], "resources": ["webs/status"], "verbs": ["patch"]},

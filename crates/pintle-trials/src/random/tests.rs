@@ -47,7 +47,7 @@ fn random_values_are_masked_and_others_are_not() {
     assert_eq!(a.objects["Web d/web"][0]["status"]["id"], "record-*");
     assert_eq!(a.objects["Web d/web"][0]["spec"]["sum"], "abc123def");
     assert_eq!(a.objects["Secret d/web"][0]["data"]["password"], MASK);
-    // A third run has yet another id, and a checksum that is wrong.
+    // A third run has yet another id and password.
     let third =
         random.masked(&trace("0123abcd", "b3RoZXI5OQ==", ["B2BCD", "A1BCD"]).checkpoints[0].state);
     assert_eq!(third.objects, a.objects);

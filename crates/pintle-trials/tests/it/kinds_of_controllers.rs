@@ -134,7 +134,7 @@ fn hand_written_loop_converges() {
 #[test]
 #[should_panic(expected = "quiescent")]
 fn one_line_fails_with_a_report() {
-    // Writes in every reconcile.
+    // Writes every five minutes, although nothing changes.
     converges(
         |cx: Cx| async move {
             let maps = Api::<ConfigMap>::namespaced(cx.client(), "default");

@@ -111,8 +111,8 @@ fn budget_bounds_any_number_of_combinations() {
     assert_eq!(report.left_out, usize::MAX, "{report}");
 }
 
-/// Runs a controller whose processes also run `extra` in a task. It receives whether the process
-/// was restarted, and the end of a channel that closes when the process ends.
+/// Runs a controller whose processes also run `extra` in a task. `extra` receives whether the
+/// process was restarted, and a channel that closes when the process ends.
 fn with_task<R>(folder: &tempfile::TempDir, extra: fn(bool, oneshot::Receiver<()>) -> R) -> Report
 where
     R: Future<Output = ()> + Send + 'static,

@@ -1,6 +1,6 @@
 //! Helpers shared by the tests: raw requests against the in-process service, and common objects.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each file uses some helpers")]
 
 mod objects;
 pub mod tls;

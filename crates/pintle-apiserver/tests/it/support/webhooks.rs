@@ -74,7 +74,7 @@ impl WebhookServer {
         Self::serve(&certificate, &key, &authority.pem(), answer).await
     }
 
-    /// Serves with a self-signed certificate for a name, which is also its own authority.
+    /// Serves with a self-signed CA certificate for a name.
     pub async fn self_signed(
         name: &str,
         answer: impl Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync + 'static,

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A request of the user ann in the group red, with an ECDSA key.
+/// A certificate request for the user ann in the group red, with an ECDSA key.
 const ANN: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIV01INENBUUF3SERFTU1Bb0dBMVVFQXd3RFlXNXVNUXd3Q2dZRFZRUUtEQU55WldRd1dUQVRCZ2NxaGtqTwpQUUlCQmdncWhrak9QUU1CQndOQ0FBUkpyZ3NQNUptZFNTamZoMExyWm4rYVJiN2RhdDZva2RmcldZYkduOW1jCkJVVHZVQ255aUoxQUpldXU0VG9QejErQUFKRVM4WmZsZlFGdnNWcGdOVlN6b0FBd0NnWUlLb1pJemowRUF3SUQKU0FBd1JRSWdKV2dYenk0SWdnaVRGb1pKc2hiR3JxTlF6WDhlTFlnVnBKQlhPQXhvSUw0Q0lRRHAwRThoTFZLNgpIcjZhd2hPbUtwWmIyZzMraGlQa0IxZGhrdGNSWjhUVUJnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 fn at(seconds: i64) -> Timestamp {
@@ -42,7 +42,7 @@ fn only_approved_requests_are_signed() {
 
 /// Proves certificates/signed.
 #[test]
-fn signers_refuse_requests_that_are_not_for_them() {
+fn signers_reject_requests_that_break_their_rules() {
     for (signer, usage, why) in [
         (
             CLIENT,

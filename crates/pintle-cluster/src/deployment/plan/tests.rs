@@ -310,7 +310,7 @@ fn switch_to_recreate_during_a_rollout_completes() {
     world.converge();
     set_image(&mut world.deployment, "nginx:2");
     world.sync();
-    assert_eq!(world.sizes().len(), 2, "both sets have Pods");
+    assert_eq!(world.sizes().len(), 2, "both sets exist");
     world.deployment.spec.as_mut().unwrap().strategy =
         Some(serde_json::from_value(json!({ "type": "Recreate" })).unwrap());
     set_replicas(&mut world.deployment, 7);

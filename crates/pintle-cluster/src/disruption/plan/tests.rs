@@ -155,7 +155,7 @@ fn evicted_pod_counts_as_gone_for_two_minutes() {
 
 /// Proves disruption/status.
 #[test]
-fn uncountable_budget_allows_nothing_with_a_reason() {
+fn budget_without_a_controller_allows_nothing() {
     let status = json!({ "disruptionsAllowed": 2, "currentHealthy": 3, "observedGeneration": 2 });
     let budget = budget(&json!({ "maxUnavailable": 1 }), &status);
     assert!(needs_scale(&budget));

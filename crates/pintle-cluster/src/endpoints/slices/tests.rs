@@ -74,7 +74,7 @@ fn apply(slices: &mut Vec<Arc<EndpointSlice>>, changes: Changes) {
     }
 }
 
-/// Reconciles until nothing changes, which takes one round.
+/// Reconciles once, asserts that nothing is left to change, and returns the changes.
 fn converged(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -144,12 +144,12 @@ fn slices_hold_a_hundred_endpoints_and_change_little() {
     let (service, mut slices) = (service(&json!({})), Vec::new());
     converged(&service, &pods(0..250), &mut slices);
     assert_eq!(lengths(&slices), [100, 100, 50]);
-    // Ten endpoints are gone from one slice. Another is written with the new ones.
+    // The slice that loses ten endpoints also receives the new ones.
     let some = || (10..250).chain(300..303);
     let changes = converged(&service, &pods(some()), &mut slices);
     assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
     assert_eq!(lengths(&slices), [93, 100, 50]);
-    // The fullest slice with enough room receives the rest.
+    // The fullest slice with enough room receives new endpoints.
     let changes = converged(&service, &pods(some().chain(400..404)), &mut slices);
     assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
     assert_eq!(lengths(&slices), [97, 100, 50]);

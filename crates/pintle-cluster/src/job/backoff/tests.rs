@@ -39,7 +39,7 @@ fn delay_doubles_with_each_failure_since_the_last_success() {
 
 /// Proves job/backoff.
 #[test]
-fn finish_time_is_that_of_the_last_container() {
+fn finish_time_comes_from_the_last_container() {
     let mut pod = finished(5);
     let status = pod.status.as_mut().unwrap();
     let statuses = status.container_statuses.as_mut().unwrap();

@@ -34,7 +34,7 @@ fn set(replicas: i32) -> ReplicaSet {
     }
 }
 
-/// Returns a Pod that has been ready since second zero, on a node of its own.
+/// Returns a Pod that has been ready since second zero, on its own node.
 fn pod(uid: &str) -> Pod {
     Pod {
         metadata: ObjectMeta {

@@ -16,7 +16,7 @@ const UNHELPFUL: &str = "no new claims to deallocate, preemption: 0/1 nodes are 
 
 /// Proves scheduler/reasons.
 #[test]
-fn refusal_counts_the_reasons_of_all_nodes() {
+fn message_counts_the_reasons_of_all_nodes() {
     let taint = json!({ "spec": { "taints": [{ "key": "gpu", "effect": "NoSchedule" }] } });
     let cluster = Cluster::new(&[node("a", &json!({})), node("b", &taint), node("c", &taint)]);
     let cluster = cluster.with("a", pod("full", &cpu("4")));

@@ -24,7 +24,7 @@ fn pods_are_taken_by_priority_then_age() {
 
 /// Proves pods/scheduling.
 #[test]
-fn refused_pod_waits_for_a_change_that_may_help() {
+fn unschedulable_pod_waits_for_a_change_that_may_help() {
     let now = Instant::now();
     let mut queue = Queue::default();
     queue.upsert(of("a", 0));

@@ -47,8 +47,8 @@ fn spread_respects_min_domains_and_node_policies() {
     let refusal = one().refusal(&web(&json!({ "minDomains": 2 })));
     assert!(refusal.contains("topology spread constraints"), "{refusal}");
 
-    // Zone b has no node for the Pod: by default, it counts if that is because of a taint, and does
-    // not count if it is because of the selector.
+    // Zone b has no node for the Pod. By default, the zone counts if only a taint excludes its
+    // node, but not if the Pod's selector does.
     let tainted = json!({ "metadata": { "labels": { ZONE: "b" } },
         "spec": { "taints": [{ "key": "gpu", "effect": "NoSchedule" }] } });
     let zone_a = json!({ "metadata": { "labels": { ZONE: "a", "disk": "ssd" } } });

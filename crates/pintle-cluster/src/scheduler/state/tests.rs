@@ -46,7 +46,7 @@ fn assumed_pod_takes_room_until_its_binding_fails() {
 
 /// Proves cluster/end-states.
 #[test]
-fn refusal_is_written_once() {
+fn unschedulable_condition_is_written_once() {
     let mut state = with_node(&json!({ "cpu": "0" }));
     observe(&mut state, "p", &json!({}));
     let Some(Work::Refuse { message, .. }) = next(&mut state) else {

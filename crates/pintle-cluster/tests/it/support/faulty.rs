@@ -12,7 +12,7 @@ use super::{
     start_of_time, virtual_server,
 };
 
-/// Runs a future in virtual time, on a runtime of its own, so that no task outlives it.
+/// Runs a future in virtual time, on its own runtime, so that no task outlives it.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -93,8 +93,8 @@ impl FaultyLoops {
         true
     }
 
-    /// Stops the loops. Returns the writes before the crash, if there was one. Panics if the fault
-    /// was not injected.
+    /// Stops the loops. Returns the writes since [`arm`](Self::arm), up to the crash if there was
+    /// one. Panics if the fault was not injected.
     pub async fn stop(self) -> Vec<String> {
         let injected = self.armed && !self.gateway.is_armed();
         assert!(injected, "{:?} was not injected", self.fault);
@@ -105,7 +105,7 @@ impl FaultyLoops {
 }
 
 /// Returns a builder for loops on `server`, whose requests pass through `gateway`. Their clock
-/// shows the time since `began`, so it continues after a restart.
+/// shows the start of time plus the time since `began`, so it continues after a restart.
 pub fn builder(server: &ApiServer, gateway: &Gateway, began: Instant) -> Builder {
     Cluster::builder()
         .server(server.clone())

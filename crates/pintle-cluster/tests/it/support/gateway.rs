@@ -111,7 +111,7 @@ impl Gateway {
         self.state.lock().fault = Some(fault);
     }
 
-    /// Returns whether a fault has not been injected yet.
+    /// Returns whether a fault is still to be injected.
     pub fn is_armed(&self) -> bool {
         self.state.lock().fault.is_some()
     }
@@ -126,7 +126,7 @@ impl Gateway {
         self.state.lock().failing = path.map(str::to_owned);
     }
 
-    /// Returns 404 for reads of this path from now on; `None` stops doing so.
+    /// Returns 404 for reads of this path from now on; `None` serves them again.
     pub fn hide(&self, path: Option<&str>) {
         self.state.lock().hidden = path.map(str::to_owned);
     }

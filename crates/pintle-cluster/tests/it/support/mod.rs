@@ -3,7 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "the real tier uses only a part of it"
+    reason = "the real tier uses only some helpers"
 )]
 
 pub mod faulty;
@@ -50,7 +50,8 @@ pub async fn start(builder: Builder) -> (Cluster, Kubectl) {
     (cluster, kubectl)
 }
 
-/// Returns a server for such a cluster, for tests that put something between server and loops.
+/// Returns a server for a [`virtual_cluster`], for tests that put something between server and
+/// loops.
 pub fn virtual_server() -> ApiServer {
     ApiServer::builder()
         .clock(Clock::starting_at(start_of_time()))
@@ -323,7 +324,7 @@ pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) 
     }
 }
 
-/// Waits in virtual time until the object is gone.
+/// Waits until the object is gone.
 pub async fn until_gone<K>(api: &Api<K>, name: &str)
 where
     K: Clone + Debug + DeserializeOwned,

@@ -95,7 +95,7 @@ fn rivals_precede_writes_that_could_overwrite() {
 }
 
 #[test]
-fn user_acts_only_while_steps_remain() {
+fn user_next_needs_a_later_step() {
     let context = Context {
         steps: 1,
         applies: vec![0],
@@ -134,7 +134,7 @@ fn families_take_turns() {
 }
 
 #[test]
-fn random_plans_repeat_by_seed() {
+fn same_seed_gives_the_same_random_plan() {
     let singles = singles(&reference(), Pace::Rapid, &Context::default());
     assert_eq!(random(&singles, 7), random(&singles, 7));
     assert!((1..40).any(|seed| random(&singles, seed).faults.len() > 1));
@@ -185,7 +185,7 @@ fn processes_overlap_or_leave_a_late_write() {
 }
 
 #[test]
-fn only_other_namespaces_are_deleted() {
+fn namespace_is_deleted_only_if_deletable() {
     let count = |deletable_namespace| {
         let context = Context {
             applies: vec![0],

@@ -19,7 +19,7 @@ fn tokens_round_trip() {
 }
 
 #[test]
-fn invalid_tokens_are_refused_with_the_reason() {
+fn invalid_tokens_are_rejected_with_the_reason() {
     for (text, expected) in [
         ("crash-after", "expected fault@point"),
         ("smash@get/pods/d/a#1", "unknown fault \"smash\""),

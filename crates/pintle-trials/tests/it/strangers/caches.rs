@@ -1,6 +1,6 @@
 //! A kube-runtime controller next to a reflector for its children, as people build a cache. The bug
-//! is like that of ray-project/kuberay#715: replicas have generated names, and the controller
-//! counts them in a cache that does not show its own writes yet.
+//! is like ray-project/kuberay#715: replicas have generated names, and the controller counts them
+//! in a cache that does not show its own writes yet.
 
 use std::{sync::Arc, time::Duration};
 

@@ -31,11 +31,11 @@ pub(crate) struct MotdSpec {
 const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
 
-/// Holds the Lease if the current holder lets it expire.
+/// Acquires the Lease when its holder lets it expire, and renews it.
 struct Election {
     leases: Api<Lease>,
     identity: String,
-    /// The last state of the Lease, and when this replica observed it.
+    /// The last `resourceVersion` of the Lease, and when this replica first observed it.
     observed: Option<(Option<String>, Instant)>,
     /// The time until which this replica may act.
     until: Option<Instant>,
@@ -121,7 +121,7 @@ async fn controller(cx: Cx, broken: bool) {
     let (leading, until) = watch::channel(None::<Instant>);
     tokio::spawn(async move {
         loop {
-            // A replica with the bug believes that it leads until a renewal reports otherwise.
+            // A replica with the bug ignores that it has lost the Lease.
             if let Ok(leads) = election.renew().await {
                 leading.send_replace(election.until.filter(|_| leads || broken));
             }

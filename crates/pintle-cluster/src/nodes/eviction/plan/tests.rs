@@ -56,7 +56,7 @@ fn pod_is_evicted_once_it_no_longer_tolerates_a_taint() {
         decide(limited.clone(), &node("True", &json!([])), 30),
         Verdict::Stay
     );
-    assert!(deadlines.cancel("p"), "the eviction was due");
+    assert!(deadlines.cancel("p"), "the eviction was pending");
     let again = deadlines.decide(&pod(&limited), Some(&tainted), at(40));
     assert_eq!(again, seconds(20), "counted from the beginning");
 }
