@@ -1,7 +1,7 @@
 //! A corpus of small manifests, applied to kube-controller-manager's cluster and to ours: the end
 //! states are equal.
 //!
-//! The folder `manifests` has a file for each kind. Each case has its own namespace, and several
+//! The directory `manifests` has a file for each kind. Each case has its own namespace, and several
 //! run concurrently. A case is compared once both sides have reached what it expects, and again
 //! after each further step; the sides must be equal and have settled.
 
@@ -202,7 +202,7 @@ macro_rules! files {
     };
 }
 
-// The other files of the folder are not compared yet.
+// The other files of the directory are not compared yet.
 // Proves cluster/end-states.
 files!(
     cron_jobs,
