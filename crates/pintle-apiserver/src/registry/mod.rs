@@ -319,8 +319,8 @@ impl Registry {
         custom.definitions.get(definition)?.instances.clone()
     }
 
-    /// Updates the catalog after a CRD changed or was removed. Returns the CRDs waiting for a name
-    /// that should be reconsidered because this one released a name.
+    /// Updates the catalog after a CRD changed or was removed. If it released a name, returns the
+    /// CRDs of its group that wait for one, so that the caller can reconsider them.
     pub(crate) fn refresh(&self, name: &str) -> Vec<String> {
         let mut custom = self.custom.lock();
         let stored = self

@@ -156,7 +156,7 @@ async fn converted_object_must_be_the_same_one() {
 
 /// Proves conversion/errors.
 #[tokio::test(start_paused = true)]
-async fn conversion_changes_nothing_but_labels_and_annotations() {
+async fn conversion_changes_no_metadata_but_labels_and_annotations() {
     let server = server();
     let http = http(&server);
     prepare(&http, &["v1"], &["a"]).await;
@@ -371,7 +371,7 @@ async fn slow_converter_times_out_and_stalls_nothing_else() {
     assert_eq!(calls.load(Ordering::SeqCst), 64);
 }
 
-/// Each call is in time, but a list needs many of them.
+/// Each call stays within its timeout, but a large list needs several.
 ///
 /// Proves admission/timeout.
 #[tokio::test(start_paused = true)]

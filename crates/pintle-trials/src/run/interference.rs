@@ -1,5 +1,5 @@
 //! Faults between the steps of a story and after its end: stopped processes, drift, finalizers of
-//! other users, upgrades of the CRD.
+//! other users, upgrades of the CRD, a mutating webhook.
 
 use std::{sync::Arc, time::Duration};
 

@@ -56,9 +56,9 @@ pub(crate) struct Opened {
     wakes: Wakes,
     pub(super) queue: WorkQueue<ObjectKey>,
     owns_queue: bool,
-    /// Returns the keys of all objects of the controller's own kind.
+    /// Returns the keys of the objects of the controller's own kind that its predicate admits.
     keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
-    /// Returns whether an object of the controller's own kind exists.
+    /// Returns whether an object of the controller's own kind is cached.
     is_cached: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
     reconcile: Arc<Reconcile>,
     /// The state shared by the contexts of all terms.
@@ -229,9 +229,9 @@ impl Opened {
         informer::wait_for_watches(limit, || self.shared.listers.without_watch()).await
     }
 
-    /// Prepares another term. Enqueues every object of the controller's own kind, behind real
-    /// changes, because this replica does not know the delays and retries of the leaders in
-    /// between. For the same reason it forgets what it has applied.
+    /// Prepares another term. Enqueues every object of the controller's own kind that its predicate
+    /// admits, behind real changes, because this replica does not know the delays and retries of
+    /// the leaders in between. For the same reason it forgets what it has applied.
     pub(crate) fn begin_another_term(&self) {
         self.shared.applied.clear();
         for key in (self.keys)() {

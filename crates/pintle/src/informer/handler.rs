@@ -27,7 +27,7 @@ use crate::{
 /// compute.
 pub(super) struct Notification<K> {
     pub(super) event: Event<K>,
-    /// Whether the event carries no change, so that only handlers that requested a resync get it.
+    /// Whether the event carries no change, so that only handlers due for a resync get it.
     pub(super) resync: bool,
 }
 
@@ -209,7 +209,7 @@ impl<K> Handler<K> {
             handler = self.name,
             code,
             error,
-            "user code failed; continuing"
+            "user code panicked; continuing"
         );
     }
 

@@ -60,7 +60,7 @@ impl Registry {
         !self.shut_down && started.is_some_and(|(token, _)| !token.is_cancelled())
     }
 
-    /// Returns whether the factory has never been started.
+    /// Returns whether the factory has been neither started nor shut down.
     pub(super) fn is_new(&self) -> bool {
         !self.shut_down && self.started.is_none()
     }

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 12;
 /// Metadata fields that the server sets on writes.
 const NOISE: [&str; 3] = ["resourceVersion", "managedFields", "generation"];
 
-/// Returns the fields that differ, in the objects' order.
+/// Returns the fields that differ. In each object, those missing from `after` come last.
 pub(super) fn changed(before: &Value, after: &Value) -> Vec<Changed> {
     let mut found = Vec::new();
     differ(before, after, &mut String::new(), 0, &mut found);
@@ -106,7 +106,7 @@ fn is_identity(name: &str) -> bool {
     matches!(name, "name" | "namespace" | "uid" | "creationTimestamp")
 }
 
-/// Appends a field to the path for the duration of a call.
+/// Calls `then` with a field appended to the path. Skips the [`NOISE`] in the metadata.
 fn inside(path: &mut String, name: &str, depth: usize, then: impl FnOnce(&mut String)) {
     if depth == 1 && path == "metadata" && NOISE.contains(&name) {
         return;

@@ -19,7 +19,7 @@ use crate::{
     meta::Tree,
 };
 
-/// The longest message of an expression that is used, in bytes.
+/// The maximum length of a message that an expression computes, in bytes. Longer ones are ignored.
 const MAX_MESSAGE: usize = 5 * 1024;
 
 /// The length to which values of audit annotations are truncated, in bytes.
@@ -118,7 +118,7 @@ async fn evaluate(
     let invocation = Invocation { resource };
     let mut denied = None;
     let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
-    // Converted only when the first binding applies.
+    // Converted lazily, once for all bindings.
     let mut inputs = None;
     for binding in &bound.bindings {
         let matched = match &binding.resources {

@@ -24,8 +24,9 @@ use super::metrics::Stats;
 /// Nanoseconds since the queue was created.
 pub(super) type Tick = u64;
 
-/// Why a key runs: a number that its first request passes to the worker. Controllers use numbers
-/// from [`FIRST_FREE`](Self::FIRST_FREE).
+/// Why a key runs: a number passed to the worker. If a run is requested several times, the request
+/// that determines its time sets the cause. Controllers use numbers from
+/// [`FIRST_FREE`](Self::FIRST_FREE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cause(u8);
 
@@ -55,7 +56,7 @@ impl Cause {
 pub(super) enum Verdict {
     /// It runs again only if it was added while being processed.
     Done,
-    /// It was put back unprocessed, and runs again behind the ready keys.
+    /// It was put back unprocessed, and runs again behind the ready keys of its priority.
     PutBack { priority: i32 },
     /// It runs again at this time.
     RunAt {
@@ -374,7 +375,8 @@ impl<T: Eq + Hash + Clone> State<T> {
     }
 
     fn run_at(&mut self, slot: u32, priority: i32, cause: Cause, at: Tick, now: Tick) {
-        // In a closed queue nothing becomes ready: a due key stays delayed.
+        // In a closed queue, only keys that are already dirty become ready: this one is delayed,
+        // even if it is due.
         if at <= now && !self.closed {
             return self.run_now(slot, priority, cause, now);
         }

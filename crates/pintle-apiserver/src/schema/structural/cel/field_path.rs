@@ -51,7 +51,7 @@ pub(crate) fn normalize<'s>(path: &str, schema: &'s Node) -> Result<(String, &'s
     Ok((out, here))
 }
 
-/// Finds a quote that is not escaped.
+/// Finds the first quote that does not follow a backslash.
 fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     (0..bytes.len()).find(|&i| bytes[i] == b'\'' && (i == 0 || bytes[i - 1] != b'\\'))

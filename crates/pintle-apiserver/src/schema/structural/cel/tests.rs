@@ -92,7 +92,7 @@ fn expensive_rules_are_rejected_when_the_crd_is_written() {
 }
 
 #[test]
-fn transition_rules_need_an_identity() {
+fn transition_rules_need_a_correlatable_old_self() {
     let item = json!({ "type": "string", "maxLength": 10,
         "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] });
     let list = json!({ "list": { "type": "array", "maxItems": 5, "items": item } });
@@ -161,7 +161,7 @@ fn rules_of_an_object_share_a_budget() {
 }
 
 #[test]
-fn dynamic_types_fail_with_the_rule() {
+fn type_error_at_runtime_names_the_rule() {
     let properties = json!({ "port": { "x-kubernetes-int-or-string": true } });
     let schema = spec_rule(&properties, &json!({ "rule": "self.port < 10" }));
     assert!(validate(&schema, &json!({ "spec": { "port": 1 } }), None).is_empty());
@@ -224,7 +224,7 @@ fn constants_that_cannot_be_evaluated_are_rejected() {
 }
 
 #[test]
-fn messages_see_the_old_value_itself() {
+fn message_expression_sees_plain_old_self() {
     let rule = json!({ "rule": "oldSelf.hasValue() ? self.n >= oldSelf.value().n : self.n > 5",
         "optionalOldSelf": true, "message": "static",
         "messageExpression": "'was ' + string(oldSelf.orValue(self).n)" });
@@ -250,7 +250,7 @@ fn null_does_not_pass_for_an_immutable_value() {
     assert_eq!(schema.validate(&old, Some(&new)).len(), 1);
 }
 
-/// Otherwise the rules at each level of a deep and wide schema would read all levels below again.
+/// Without sharing, each level with rules would convert the schemas of all levels below it again.
 #[test]
 fn levels_share_the_types_below_them() {
     let fields = (0..2_000).map(|i| (format!("f{i}"), json!({ "type": "string" })));
@@ -315,7 +315,7 @@ fn transition_rules_are_rejected_below_maps_of_unknown_type() {
 
 /// Proves crd/rules.
 #[test]
-fn rules_are_not_compiled_beside_other_errors() {
+fn rules_with_invalid_fields_are_not_compiled() {
     let properties = json!({ "n": { "type": "integer" } });
     let rule = json!({ "rule": "self.nope", "messageExpression": "  " });
     let errors = check(&spec_rule(&properties, &rule));

@@ -2,7 +2,7 @@
 //!
 //! There are two sets of rules. [`structural`] requires that every value is specified outside of
 //! `allOf`, `anyOf`, `oneOf` and `not`, so that pruning and defaulting depend only on a field's
-//! place. [`openapi`] checks which keywords are used and how they are combined.
+//! path. [`openapi`] checks which keywords are used and how they are combined.
 
 mod keywords;
 
@@ -173,7 +173,7 @@ fn invariants(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// Returns true if the schema's `anyOf` is the only one that may contain types.
+/// Returns true if `anyOf` lists an integer and a string: the only clause that may contain types.
 fn is_int_or_string(schema: &Schema) -> bool {
     schema.get("anyOf") == Some(&json!([{ "type": "integer" }, { "type": "string" }]))
 }
@@ -206,8 +206,8 @@ fn type_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// Checks that `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only
-/// restrict its names.
+/// Checks that `kind` and `apiVersion` are strings and `metadata` is an object. Its fields are
+/// predefined: at the root, a schema may only restrict `name` and `generateName`.
 fn metadata_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || flag(schema, "x-kubernetes-embedded-resource");
     let below = at.child("properties");

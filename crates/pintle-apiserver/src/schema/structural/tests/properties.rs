@@ -1,12 +1,12 @@
-//! Properties that hold for any schema and any object.
+//! Properties of schemas that hold for any object.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::*;
 
-/// Generates arbitrary JSON, a few levels deep, with names that collide with those of the schemas
-/// below.
+/// Generates arbitrary JSON, a few levels deep, with names that collide with schema keywords and
+/// with the fields of the schema below.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

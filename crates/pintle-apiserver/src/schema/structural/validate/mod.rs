@@ -16,8 +16,8 @@ use crate::schema::field::{FieldError, Path, float, quote};
 /// response many times its size.
 const MAX_VIOLATIONS: usize = 1_000;
 
-/// The maximum size of all messages together, in bytes. A message about a long enum lists all its
-/// values.
+/// The total size of messages, in bytes, beyond which no violation is added. A message about a long
+/// enum lists all its values.
 const MAX_TEXT: usize = 1 << 20;
 
 /// The outcome of a check: violations, and the number of checks that passed.
@@ -49,7 +49,7 @@ enum ViolationKind {
     },
     Type(Value),
     Invalid(Value),
-    /// Concerns the whole value rather than one field; reported at the value itself.
+    /// Reported without a field, as upstream: at the root of the validated value.
     Whole,
 }
 
@@ -164,7 +164,7 @@ fn check(value: &Value, old: Option<Old<'_>>, schema: &Node, path: &str) -> Outc
     outcome
 }
 
-/// Returns the name of a JSON type and its format.
+/// Returns the JSON type of a value, and its format.
 fn type_of(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -219,7 +219,7 @@ fn check_type(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     }
 }
 
-/// Returns true if a float is an integer that JSON can represent exactly.
+/// Returns true if a float is an integer, in the range in which floats represent integers exactly.
 fn is_integer(n: f64) -> bool {
     const LARGEST: f64 = 9_007_199_254_740_991.0;
     n.is_finite() && n.abs() <= LARGEST && n.fract() == 0.0
@@ -250,8 +250,8 @@ fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     );
 }
 
-/// Returns true if a value is one of an enum. Upstream first converts it to the type of the enum's
-/// values, which truncates fractions.
+/// Returns true if a value equals an allowed one. Upstream first converts it to the type of the
+/// allowed value, which truncates fractions.
 fn is_allowed(allowed: &Value, value: &Value) -> bool {
     #[allow(clippy::float_cmp, reason = "upstream compares the same way")]
     let cut = || Some(value.as_f64()?.trunc() == allowed.as_f64()?);
