@@ -92,7 +92,7 @@ pub use self::{
     },
     oracles::{Oracle, Violation},
     permissions::Permissions,
-    plan::{Fault, Pace, Plan, Point, TokenError},
+    plan::{Fault, Occurrence, Pace, Plan, Point, TokenError},
     report::{Failure, Report},
     story::Story,
     trace::{Abort, Checkpoint, Commit, Delivery, Mark, Request, Restless, Trace},

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::{
     canonical::State,
-    trace::{Checkpoint, Trace},
+    plan::Pace,
+    trace::{Checkpoint, Numbers, Trace},
 };
 
 /// The minimum length of the random part of a value.
@@ -53,25 +54,24 @@ impl Random {
     }
 
     /// Masks the random values of a trace.
-    pub(crate) fn mask(&self, trace: &mut Trace) {
+    pub(crate) fn mask(&self, trace: &mut Trace, pace: Pace) {
         if self.is_empty() {
             return;
         }
         for Checkpoint { state, .. } in &mut trace.checkpoints {
             *state = self.masked(state).into();
         }
-        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-        let mut rename = |fingerprint: &mut String, nth: &mut u32| {
+        let mut numbers = Numbers::new(pace);
+        let mut rename = |step: usize, fingerprint: &mut String, nth: &mut u32| {
             *fingerprint = self.renamed(fingerprint);
-            let count = seen.entry(fingerprint.clone()).or_default();
-            *count += 1;
-            *nth = *count;
+            *nth = numbers.next(step, fingerprint);
         };
         for request in &mut trace.requests {
-            rename(&mut request.fingerprint, &mut request.nth);
+            rename(request.step, &mut request.fingerprint, &mut request.nth);
         }
         for delivery in &mut trace.deliveries {
-            rename(&mut delivery.fingerprint, &mut delivery.nth);
+            let step = delivery.step;
+            rename(step, &mut delivery.fingerprint, &mut delivery.nth);
         }
     }
 

@@ -4,13 +4,14 @@
 //! Planners and oracles are functions of traces. A trace holds virtual times only, so equal runs
 //! have equal traces.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use crate::{
     canonical::State,
     gateway::request::{ResourceName, Target},
+    plan::Pace,
 };
 
 /// The record of one scenario.
@@ -51,8 +52,8 @@ pub struct Request {
     pub target: Target,
     /// Its stable name.
     pub fingerprint: String,
-    /// The number of this request among those with its fingerprint, from 1. It is 0 if the cluster
-    /// had been idle for a minute, because only timers send requests then.
+    /// The number of this request among those with its fingerprint, from 1: in the same step, or in a
+    /// rapid story, since its start.
     pub nth: u32,
     /// The incarnation of the process that sent it, from 1.
     pub process: u32,
@@ -97,7 +98,7 @@ pub struct Commit {
 pub struct Delivery {
     /// `ADDED/pods/default/web-0`.
     pub fingerprint: String,
-    /// The number of this delivery among those with its fingerprint, from 1.
+    /// The number of this delivery among those with its fingerprint, counted like requests.
     pub nth: u32,
     /// The resource.
     pub resource: ResourceName,
@@ -178,5 +179,32 @@ impl Trace {
     /// Returns whether every fault of the plan was injected.
     pub fn is_fired(&self) -> bool {
         self.fired.iter().all(|fired| *fired)
+    }
+}
+
+/// Numbers what has the same name: from 1 in each step of a paced story, or across a rapid one.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pace: Pace,
+    /// The last number of each name, and its step.
+    last: BTreeMap<String, (usize, u32)>,
+}
+
+impl Numbers {
+    pub(crate) fn new(pace: Pace) -> Self {
+        let last = BTreeMap::new();
+        Self { pace, last }
+    }
+
+    /// Returns the next number of a name.
+    pub(crate) fn next(&mut self, step: usize, name: &str) -> u32 {
+        let step = if self.pace == Pace::Paced { step } else { 0 };
+        if let Some((of, number)) = self.last.get_mut(name) {
+            *number = if *of == step { *number + 1 } else { 1 };
+            *of = step;
+            return *number;
+        }
+        self.last.insert(name.to_owned(), (step, 1));
+        1
     }
 }

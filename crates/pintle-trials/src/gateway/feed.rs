@@ -191,8 +191,7 @@ impl Feed {
     /// Returns the fault that is armed for an event.
     fn fault_of(&self, event: &Event) -> Option<Fault> {
         let mut record = self.gateway.hub.record.lock();
-        let nth = record.count(&event.fingerprint);
-        record.fault(true, &event.fingerprint, nth)
+        record.fault(true, &event.fingerprint)
     }
 
     /// Parses and names an event. Returns `None` for a bookmark or an error.
@@ -217,7 +216,7 @@ impl Feed {
         } = event;
         let newest = hub.newest();
         let mut record = hub.record.lock();
-        let nth = record.count(&format!("delivered {fingerprint}"));
+        let nth = record.number(&fingerprint);
         let delivery = Delivery {
             nth,
             resource: self.resource.clone(),

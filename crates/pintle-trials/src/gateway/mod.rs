@@ -47,8 +47,6 @@ use crate::{
 
 /// How late the last request of a crashed process reaches the server.
 const LATE: Duration = Duration::from_secs(30);
-/// After this idle time, requests are attributed to a timer.
-const PERIODIC: Duration = Duration::from_secs(60);
 /// How long a process is cut off: longer than a Lease lasts.
 pub(crate) const PAUSE: Duration = Duration::from_secs(20);
 
@@ -246,14 +244,8 @@ impl Gateway {
         let mut stable = target.clone();
         stable.name = record.stable_name(&target.name);
         let fingerprint = stable.fingerprint();
-        // A reference is idle for longer than a scenario, so requests that a timer sends then are
-        // not numbered.
-        let nth = if record.is_idle_for(PERIODIC) {
-            0
-        } else {
-            record.count(&fingerprint)
-        };
-        let fault = record.fault(false, &fingerprint, nth);
+        let nth = record.number(&fingerprint);
+        let fault = record.fault(false, &fingerprint);
         let request = trace::Request {
             target: target.clone(),
             fingerprint: fingerprint.clone(),

@@ -37,7 +37,7 @@ use crate::{
     plan::{Fault, Pace, Plan},
     run::Setup,
     story::{Step, collection_path},
-    trace::{Abort, Trace},
+    trace::{Abort, Numbers, Trace},
 };
 
 /// The virtual date on which every scenario starts.
@@ -132,13 +132,16 @@ impl Hub {
                 Origin::Cluster
             },
             process: 1,
-            seen: BTreeMap::new(),
+            pace: plan.pace,
+            numbers: Numbers::new(plan.pace),
+            steps: plan.steps.clone(),
             armed: plan
                 .faults
                 .iter()
                 .map(|(fault, point)| Armed {
                     fault: *fault,
                     point: point.clone(),
+                    seen: 0,
                     left: times(*fault),
                 })
                 .collect(),

@@ -17,17 +17,22 @@ use super::Origin;
 use crate::{
     canonical::Snapshot,
     gateway::request::{ResourceName, Target, Verb, is_bookkeeping},
-    plan::{Fault, Point},
+    plan::{Fault, Pace, Point},
     random::Random,
     story::Desired,
-    trace::{Commit, Mark, Request, Trace},
+    trace::{Commit, Mark, Numbers, Request, Trace},
 };
+
+/// After this idle time, requests are attributed to a timer.
+const PERIODIC: Duration = Duration::from_secs(60);
 
 /// An armed fault.
 #[derive(Debug)]
 pub(super) struct Armed {
     pub(super) fault: Fault,
     pub(super) point: Point,
+    /// How often its point has occurred.
+    pub(super) seen: u32,
     /// The number of injections left.
     pub(super) left: u32,
 }
@@ -47,8 +52,11 @@ pub(crate) struct Record {
     pub(super) current: Origin,
     /// The incarnation of the program that runs.
     pub(crate) process: u32,
-    /// How often each fingerprint has occurred.
-    pub(super) seen: BTreeMap<String, u32>,
+    pub(super) pace: Pace,
+    /// The numbers of requests and deliveries.
+    pub(super) numbers: Numbers,
+    /// The numbers of the steps, in a shrunk story.
+    pub(super) steps: Vec<usize>,
     pub(super) armed: Vec<Armed>,
     /// Resources that changed since the last snapshot.
     pub(super) dirty: BTreeSet<ResourceName>,
@@ -162,8 +170,8 @@ impl Record {
             any_version: false,
         };
         let fingerprint = target.fingerprint();
-        let nth = self.count(&fingerprint);
-        let fault = self.fault(false, &fingerprint, nth);
+        let nth = self.number(&fingerprint);
+        let fault = self.fault(false, &fingerprint);
         let request = Request {
             target,
             fingerprint,
@@ -240,18 +248,22 @@ impl Record {
     }
 
     /// Returns whether nothing was committed, and no fault was in progress, for this long.
-    pub(crate) fn is_idle_for(&self, time: Duration) -> bool {
+    fn is_idle_for(&self, time: Duration) -> bool {
         Instant::now() > self.last_commit.max(self.busy_until) + time
     }
 
-    /// Returns how many times this name occurred, this time included.
-    pub(crate) fn count(&mut self, fingerprint: &str) -> u32 {
-        if let Some(count) = self.seen.get_mut(fingerprint) {
-            *count += 1;
-            return *count;
+    /// Returns the number of a request or a delivery.
+    pub(crate) fn number(&mut self, fingerprint: &str) -> u32 {
+        let step = self.step_number();
+        self.numbers.next(step, fingerprint)
+    }
+
+    /// Returns the number of the current step in the whole story.
+    fn step_number(&self) -> usize {
+        if self.next_step == 0 {
+            return 0;
         }
-        self.seen.insert(fingerprint.to_owned(), 1);
-        1
+        self.steps.get(self.step).copied().unwrap_or(self.step)
     }
 
     /// Returns the name with a generated suffix replaced by `*`.
@@ -260,22 +272,37 @@ impl Record {
         generated.unwrap_or_else(|| self.random.renamed(name))
     }
 
-    /// Returns the fault that is armed for this point, if any, and counts it as injected.
-    pub(crate) fn fault(&mut self, event: bool, fingerprint: &str, nth: u32) -> Option<Fault> {
-        for (i, armed) in self.armed.iter_mut().enumerate() {
-            let (expected, from) = match &armed.point {
-                Point::Request(expected, from) if !event => (expected, *from),
-                Point::Event(expected, from) if event => (expected, *from),
+    /// Returns the fault that is armed for a request or an event that occurs now, if any, and counts it
+    /// as injected.
+    pub(crate) fn fault(&mut self, event: bool, fingerprint: &str) -> Option<Fault> {
+        if self.armed.is_empty() {
+            return None;
+        }
+        let step = self.step_number();
+        // Tokens without a step number a paced story as a whole. What a timer sends does not count:
+        // a reference is idle for longer than a scenario.
+        let periodic = !event && self.pace == Pace::Paced && self.is_idle_for(PERIODIC);
+        let mut found = None;
+        for (armed, fired) in self.armed.iter_mut().zip(&mut self.trace.fired) {
+            let at = match &armed.point {
+                Point::Request(at) if !event => at,
+                Point::Event(at) if event => at,
                 _ => continue,
             };
-            if armed.left == 0 || nth < from || expected != fingerprint {
+            if at.fingerprint != fingerprint {
                 continue;
             }
-            armed.left -= 1;
-            self.trace.fired[i] = true;
-            return Some(armed.fault);
+            let counts = at.step.map_or(!periodic, |number| number == step);
+            armed.seen += u32::from(counts);
+            // A fault that hits several requests continues in the next step.
+            let due = *fired || counts && armed.seen >= at.nth;
+            if due && armed.left > 0 && found.is_none() {
+                armed.left -= 1;
+                *fired = true;
+                found = Some(armed.fault);
+            }
         }
-        None
+        found
     }
 
     /// Counts a request, and reports whether the controller is in a hot loop.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     canonical::State,
-    plan::{Fault, Plan, Point},
+    plan::{Fault, Occurrence, Plan, Point},
     run::Expected,
     trace::{Abort, Checkpoint, Restless},
 };
@@ -107,7 +107,11 @@ fn changes_while_idle_are_found() {
 fn user_faults_may_delete_more() {
     let plan = Plan::single(
         Fault::UserRecreate,
-        Point::Request("create/pods/d/a".to_owned(), 1),
+        Point::Request(Occurrence {
+            step: None,
+            fingerprint: "create/pods/d/a".to_owned(),
+            nth: 1,
+        }),
         crate::plan::Pace::Paced,
     );
     assert_eq!(

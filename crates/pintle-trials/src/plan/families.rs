@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use super::{Fault, Pace, Plan, Point};
+use super::{Fault, Occurrence, Pace, Plan, Point};
 use crate::{
     gateway::request::Verb,
     trace::{Delivery, Request, Trace},
@@ -93,12 +93,20 @@ pub(crate) fn sample(plans: Vec<Plan>, most: usize) -> Vec<Plan> {
     plans.into_iter().filter(chosen).collect()
 }
 
-fn at(request: &Request) -> Point {
-    Point::Request(request.fingerprint.clone(), request.nth)
+fn at(request: &Request, pace: Pace) -> Point {
+    Point::Request(Occurrence {
+        step: (pace == Pace::Paced).then_some(request.step),
+        fingerprint: request.fingerprint.clone(),
+        nth: request.nth,
+    })
 }
 
-fn on(delivery: &Delivery) -> Point {
-    Point::Event(delivery.fingerprint.clone(), delivery.nth)
+fn on(delivery: &Delivery, pace: Pace) -> Point {
+    Point::Event(Occurrence {
+        step: (pace == Pace::Paced).then_some(delivery.step),
+        fingerprint: delivery.fingerprint.clone(),
+        nth: delivery.nth,
+    })
 }
 
 fn writes(trace: &Trace) -> impl Iterator<Item = &Request> {
@@ -132,7 +140,7 @@ fn each(
     writes(trace)
         .filter(|request| wanted(request))
         .flat_map(|request| {
-            let plan = |fault: &Fault| Plan::single(*fault, at(request), pace);
+            let plan = |fault: &Fault| Plan::single(*fault, at(request, pace), pace);
             faults.iter().map(plan).collect::<Vec<_>>()
         })
         .collect()
@@ -163,17 +171,19 @@ fn errors(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
         faults.extend([Fault::Error(403), Fault::Error(422)]);
     }
     let mut plans = each(trace, pace, &faults, is_effective);
-    // Skip watches that are renewed while idle: a scenario is idle for less time.
-    let reads = trace
-        .requests
-        .iter()
-        .filter(|request| match request.target.verb {
-            Verb::Watch => request.nth == 1,
-            Verb::Get | Verb::List => matches!(request.nth, 1 | 2),
-            _ => false,
-        });
-    let reads = reads.filter(|request| !request.target.is_bookkeeping());
-    plans.extend(reads.map(|request| Plan::single(Fault::Error(500), at(request), pace)));
+    // The first of each kind. Later watches are renewals while idle: a scenario is idle for less time.
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    let reads = trace.requests.iter().filter(|request| {
+        let most = match request.target.verb {
+            Verb::Watch => 1,
+            Verb::Get | Verb::List => 2,
+            _ => return false,
+        };
+        let count = seen.entry(&request.fingerprint).or_default();
+        *count += 1;
+        *count <= most && !request.target.is_bookkeeping()
+    });
+    plans.extend(reads.map(|request| Plan::single(Fault::Error(500), at(request, pace), pace)));
     plans
 }
 
@@ -194,7 +204,7 @@ fn rivals(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
 fn user_acts(trace: &Trace, pace: Pace, context: &Context) -> Vec<Plan> {
     let mut plans = Vec::new();
     for request in writes(trace).filter(|request| is_effective(request)) {
-        let mut add = |fault| plans.push(Plan::single(fault, at(request), pace));
+        let mut add = |fault| plans.push(Plan::single(fault, at(request, pace), pace));
         if pace == Pace::Paced && request.step + 1 < context.steps {
             add(Fault::UserNext);
         }
@@ -222,7 +232,7 @@ fn delays(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
         );
     }
     deliveries(trace)
-        .map(|delivery| Plan::single(Fault::Delay(by), on(delivery), pace))
+        .map(|delivery| Plan::single(Fault::Delay(by), on(delivery, pace), pace))
         .collect()
 }
 
@@ -233,14 +243,14 @@ fn cuts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
         Pace::Rapid => Fault::Cut,
     };
     deliveries(trace)
-        .map(|delivery| Plan::single(fault, on(delivery), pace))
+        .map(|delivery| Plan::single(fault, on(delivery, pace), pace))
         .collect()
 }
 
 /// Intermediate states are never observed.
 fn unobserved(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     deliveries(trace)
-        .map(|delivery| Plan::single(Fault::Unobserved, on(delivery), pace))
+        .map(|delivery| Plan::single(Fault::Unobserved, on(delivery, pace), pace))
         .collect()
 }
 
@@ -250,7 +260,7 @@ fn server_restarts(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     match pace {
         Pace::Paced => each(trace, pace, &[fault], is_effective),
         Pace::Rapid => deliveries(trace)
-            .map(|delivery| Plan::single(fault, on(delivery), pace))
+            .map(|delivery| Plan::single(fault, on(delivery, pace), pace))
             .collect(),
     }
 }
@@ -273,7 +283,7 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
     let start = story.map(|mark| mark.at).unwrap_or_default();
     let restarts = deliveries(trace)
         .filter(|delivery| delivery.at >= start)
-        .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery), pace));
+        .map(|delivery| Plan::single(Fault::TimeTravel, on(delivery, pace), pace));
     // Periodic lists may reach a lagging server even without a restart. After each step, the first
     // list may not show the step yet, and the second may no longer show it.
     let mut seen: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -289,7 +299,7 @@ fn time_travel(trace: &Trace, pace: Pace, _: &Context) -> Vec<Plan> {
         *count <= 2
     });
     let lists: Vec<Plan> = lists
-        .map(|request| Plan::single(Fault::TimeTravel, at(request), pace))
+        .map(|request| Plan::single(Fault::TimeTravel, at(request, pace), pace))
         .collect();
     restarts.chain(lists).collect()
 }
@@ -363,13 +373,12 @@ pub(crate) fn crash_pairs(reference: &Trace, pace: Pace) -> Vec<Plan> {
                 (Fault::CrashBefore, Fault::CrashAfter),
                 (Fault::LostResponse, Fault::CrashBefore),
             ] {
-                let next = if first.fingerprint == second.fingerprint && first.nth == second.nth {
-                    Point::Request(second.fingerprint.clone(), second.nth + 1)
-                } else {
-                    at(second)
-                };
+                let mut next = at(second, pace);
+                if let (true, Point::Request(next)) = (next == at(first, pace), &mut next) {
+                    next.nth += 1;
+                }
                 plans.push(Plan {
-                    faults: vec![(a, at(first)), (b, next)],
+                    faults: vec![(a, at(first, pace)), (b, next)],
                     ..Plan::reference(pace)
                 });
             }

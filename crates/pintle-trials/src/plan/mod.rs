@@ -1,8 +1,8 @@
 //! Plans: which faults to inject at which points. The text form of a plan is the replay token.
 //!
 //! ```text
-//! crash-after@patch/configmaps/default/web#1;pace=paced;steps=0,2
-//! └─ fault ─┘└────────── point ────────────┘
+//! crash-after@step/2/patch/configmaps/default/web#1;pace=paced;steps=0,2
+//! └─ fault ─┘└───────────── point ───────────────┘
 //! ```
 
 pub(crate) mod families;
@@ -200,10 +200,10 @@ impl Fault {
 /// The point at which a fault is injected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
-    /// At the nth request with this fingerprint.
-    Request(String, u32),
-    /// At the nth watch event with this fingerprint.
-    Event(String, u32),
+    /// At a request.
+    Request(Occurrence),
+    /// At a watch event.
+    Event(Occurrence),
     /// After the end of the story, at this object: `resource/namespace/name`.
     End(String),
     /// At this step of the story.
@@ -213,12 +213,35 @@ pub enum Point {
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Request(fingerprint, nth) | Self::Event(fingerprint, nth) => {
-                write!(f, "{fingerprint}#{nth}")
-            }
+            Self::Request(occurrence) | Self::Event(occurrence) => occurrence.fmt(f),
             Self::End(object) => write!(f, "end/{object}"),
             Self::Step(step) => write!(f, "step/{step}"),
         }
+    }
+}
+
+/// One of several requests or events with the same name.
+///
+/// In a paced story they are numbered from 1 in every step: how many a controller sends depends on
+/// how long the cluster was idle before, and a reference is idle for longer than a scenario. A rapid
+/// story is never idle before its end, and its steps overlap, so the numbers run through.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Occurrence {
+    /// The step in which it is numbered; `None` for the whole story. What happens before the first
+    /// step belongs to it.
+    pub step: Option<usize>,
+    /// The name of the request or event.
+    pub fingerprint: String,
+    /// Its number, from 1.
+    pub nth: u32,
+}
+
+impl fmt::Display for Occurrence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(step) = self.step {
+            write!(f, "step/{step}/")?;
+        }
+        write!(f, "{}#{}", self.fingerprint, self.nth)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{Fault, Pace, Plan, Point};
+use super::{Fault, Occurrence, Pace, Plan, Point};
 
 /// A replay token that does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,19 +74,32 @@ fn fault_at(text: &str) -> Result<(Fault, Point), TokenError> {
     let point = if let Some(object) = point.strip_prefix("end/") {
         Point::End(object.to_owned())
     } else if let Some(step) = point.strip_prefix("step/") {
-        Point::Step(number(step)?)
-    } else {
-        let (fingerprint, nth) = point
-            .rsplit_once('#')
-            .ok_or_else(|| TokenError(format!("{point:?} has no #occurrence")))?;
-        let nth = number(nth)?;
-        if fingerprint.starts_with(|first: char| first.is_ascii_uppercase()) {
-            Point::Event(fingerprint.to_owned(), nth)
-        } else {
-            Point::Request(fingerprint.to_owned(), nth)
+        match step.split_once('/') {
+            None => Point::Step(number(step)?),
+            Some((step, occurrence)) => occurs(Some(number(step)?), occurrence)?,
         }
+    } else {
+        occurs(None, point)?
     };
     Ok((fault(name)?, point))
+}
+
+/// Parses a request or an event with its number.
+fn occurs(step: Option<usize>, text: &str) -> Result<Point, TokenError> {
+    let (fingerprint, nth) = text
+        .rsplit_once('#')
+        .ok_or_else(|| TokenError(format!("{text:?} has no #occurrence")))?;
+    let occurrence = Occurrence {
+        step,
+        fingerprint: fingerprint.to_owned(),
+        nth: number(nth)?,
+    };
+    let is_event = fingerprint.starts_with(|first: char| first.is_ascii_uppercase());
+    Ok(if is_event {
+        Point::Event(occurrence)
+    } else {
+        Point::Request(occurrence)
+    })
 }
 
 fn fault(name: &str) -> Result<Fault, TokenError> {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::plan::Pace;
 
 fn trace(id: &str, password: &str, order: [&str; 2]) -> Trace {
     let mut state = State::default();
@@ -39,8 +40,8 @@ fn random_values_are_masked_and_others_are_not() {
     let mut a = trace("88dc97e5", "czNjcjN0MQ==", ["B2BCD", "A1BCD"]);
     let mut b = trace("a833bdcd", "eHl6MTIzNA==", ["B2BCD", "A1BCD"]);
     let random = Random::learn(&a, &b);
-    random.mask(&mut a);
-    random.mask(&mut b);
+    random.mask(&mut a, Pace::Paced);
+    random.mask(&mut b, Pace::Paced);
     let (a, b) = (&a.checkpoints[0].state, &b.checkpoints[0].state);
     assert_eq!(a.objects, b.objects);
     assert!(a.objects.contains_key("External dns record-*"), "{a:?}");

@@ -95,11 +95,12 @@ impl Failure {
 
     /// Returns the request that the first fault hit.
     pub fn hit(&self) -> Option<&Request> {
-        let (_, Point::Request(fingerprint, nth)) = self.plan.faults.first()? else {
+        let (fault, Point::Request(at)) = self.plan.faults.first()? else {
             return None;
         };
+        let hit = Some(fault.name());
         let mut requests = self.trace.requests.iter();
-        requests.find(|it| it.fingerprint == *fingerprint && it.nth == *nth)
+        requests.find(|it| it.fingerprint == at.fingerprint && it.fault == hit)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Failure, Report};
-use crate::plan::Point;
+use crate::plan::{Occurrence, Point};
 
 /// How many differences of a failure are shown.
 const DIFFERENCES: usize = 6;
@@ -156,9 +156,22 @@ fn show(out: &mut String, report: &Report, failure: &Failure) {
 
 fn place(point: &Point) -> String {
     match point {
-        Point::Request(fingerprint, nth) => format!("request {fingerprint} #{nth}"),
-        Point::Event(fingerprint, nth) => format!("event {fingerprint} #{nth}"),
+        Point::Request(occurrence) => format!("request {}", nth(occurrence)),
+        Point::Event(occurrence) => format!("event {}", nth(occurrence)),
         Point::End(object) => format!("object {object}"),
         Point::Step(step) => format!("step {step}"),
+    }
+}
+
+fn nth(
+    Occurrence {
+        step,
+        fingerprint,
+        nth,
+    }: &Occurrence,
+) -> String {
+    match step {
+        Some(step) => format!("{fingerprint} #{nth} of step {step}"),
+        None => format!("{fingerprint} #{nth}"),
     }
 }

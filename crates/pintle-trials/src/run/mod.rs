@@ -446,7 +446,10 @@ impl Driver<'_> {
     }
 
     async fn observe(&self, during: &'static str, done: impl Future<Output = ()>) {
-        let before = self.hub.record.lock().trace.requests.len();
+        let (before, delivered) = {
+            let trace = &self.hub.record.lock().trace;
+            (trace.requests.len(), trace.deliveries.len())
+        };
         done.await;
         let mut record = self.hub.record.lock();
         let changes: Vec<String> = record.trace.requests[before..]
@@ -467,6 +470,7 @@ impl Driver<'_> {
         }
         // Comparisons and plans use only the story, so drop what follows it.
         record.trace.requests.truncate(before);
+        record.trace.deliveries.truncate(delivered);
     }
 }
 

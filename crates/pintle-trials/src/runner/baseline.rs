@@ -77,9 +77,10 @@ impl Baseline {
         });
         report.scenarios += 3;
         let random = setup.random.get_or_init(|| Random::learn(&paced, &again));
-        for trace in [&mut paced, &mut again, &mut rapid] {
-            random.mask(trace);
+        for trace in [&mut paced, &mut again] {
+            random.mask(trace, Pace::Paced);
         }
+        random.mask(&mut rapid, Pace::Rapid);
         for trace in [&paced, &again, &rapid] {
             report.permissions.merge(&super::permissions_of(trace));
         }

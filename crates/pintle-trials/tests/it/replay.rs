@@ -61,7 +61,7 @@ fn failure_is_shrunk_and_reports_its_replay_token() {
     assert!(failure.steps.len() <= 2, "{report}");
     let text = report.to_string();
     assert!(
-        text.contains("PINTLE_TRIALS_REPLAY='crash-after@patch/configmaps/default/web#1;"),
+        text.contains("PINTLE_TRIALS_REPLAY='crash-after@step/0/patch/configmaps/default/web#1;"),
         "{text}"
     );
     assert!(
@@ -104,10 +104,20 @@ fn found_failures_run_first() {
 fn token_replays_and_a_vanished_point_fails() {
     let folder = tempdir().unwrap();
     let replay = |token: &str| trial(&folder, half_done).replay(token).try_run();
-    let report = replay("crash-after@patch/configmaps/default/web#1;pace=paced");
-    assert!(report.found(Oracle::SameEnd), "{report}");
-    let report = replay("crash-after@patch/secrets/default/web#1;pace=paced");
-    assert!(report.found(Oracle::Vanished), "{report}");
+    let replayed = |token: &str, oracle| {
+        let report = replay(token);
+        assert!(report.found(oracle), "{token}: {report}");
+    };
+    let crash = |point: &str| format!("crash-after@{point};pace=paced");
+    let (found, vanished) = (Oracle::SameEnd, Oracle::Vanished);
+    replayed(&crash("step/0/patch/configmaps/default/web#1"), found);
+    replayed(&crash("step/1/patch/configmaps/default/web#1"), found);
+    replayed(&crash("step/1/patch/configmaps/default/web#2"), vanished);
+    replayed(&crash("step/0/patch/secrets/default/web#1"), vanished);
+    // Without a step, requests are numbered across the story.
+    replayed(&crash("patch/configmaps/default/web#1"), found);
+    replayed(&crash("patch/configmaps/default/web#2"), found);
+    replayed(&crash("patch/configmaps/default/web#9"), vanished);
     let report = replay("crash-sideways@patch/secrets/default/web#1");
     assert!(report.to_string().contains("unknown fault"), "{report}");
 }

@@ -68,7 +68,7 @@ fn every_write_crashes_before_and_after() {
     assert_eq!(plans.len(), 2 * 4, "events and reads do not count");
     assert_eq!(
         plans[0].to_string(),
-        "crash-after@create/configmaps/d/a#1;pace=paced"
+        "crash-after@step/0/create/configmaps/d/a#1;pace=paced"
     );
 }
 
@@ -88,8 +88,8 @@ fn rivals_precede_writes_that_could_overwrite() {
     assert_eq!(
         tokens(&plans),
         [
-            "rival-1@update/configmaps/d/a#1;pace=paced",
-            "rival-1@patch/configmaps/d/a#2;pace=paced",
+            "rival-1@step/0/update/configmaps/d/a#1;pace=paced",
+            "rival-1@step/0/patch/configmaps/d/a#2;pace=paced",
         ]
     );
 }
@@ -117,8 +117,8 @@ fn time_travel_needs_a_list_of_any_version() {
     trace.requests[0].target.any_version = true;
     let plans = time_travel(&trace, Pace::Paced, &Context::default());
     let expected = [
-        "time-travel@ADDED/configmaps/d/a#1;pace=paced",
-        "time-travel@list/configmaps/d/#1;pace=paced",
+        "time-travel@step/0/ADDED/configmaps/d/a#1;pace=paced",
+        "time-travel@step/0/list/configmaps/d/#1;pace=paced",
     ];
     assert_eq!(tokens(&plans), expected);
 }
@@ -170,7 +170,7 @@ fn processes_overlap_or_leave_a_late_write() {
     let of = |pace| leaders(&reference(), pace, &Context::default());
     assert_eq!(
         of(Pace::Paced)[0].to_string(),
-        "overlap@create/configmaps/d/a#1;pace=paced"
+        "overlap@step/0/create/configmaps/d/a#1;pace=paced"
     );
     let last = of(Pace::Rapid);
     let last: Vec<String> = last.iter().rev().take(3).map(Plan::to_string).collect();

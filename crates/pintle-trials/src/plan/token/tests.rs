@@ -11,6 +11,8 @@ fn tokens_round_trip() {
         "stopped@step/3;pace=paced",
         "held-finalizer@step/6;pace=paced;steps=0,6",
         "late-write@delete/pods/d/a#1;pace=rapid",
+        "crash-after@step/2/create/pods/d/a#1;pace=paced;steps=0,2",
+        "gone@step/0/ADDED/pods/d/a#3;pace=paced",
         "errors-503x3@update/foos.example.com/d/a/status#2;pace=paced",
     ] {
         let plan: Plan = text.parse().unwrap();
@@ -25,6 +27,8 @@ fn invalid_tokens_are_rejected_with_the_reason() {
         ("smash@get/pods/d/a#1", "unknown fault \"smash\""),
         ("cut@ADDED/pods/d/a", "has no #occurrence"),
         ("cut@ADDED/pods/d/a#x", "\"x\" is not a number"),
+        ("cut@step/x/ADDED/pods/d/a#1", "\"x\" is not a number"),
+        ("cut@step/1/ADDED/pods/d/a", "has no #occurrence"),
         ("no-fault;page=paced", "unknown part"),
     ] {
         let error = text.parse::<Plan>().unwrap_err().to_string();
