@@ -148,7 +148,8 @@ fn absorb(check: &Arc<Check>, baseline: &Baseline, report: &mut Report, batch: p
         .filter_map(pool::Outcome::failed)
         .collect();
     report.failed += failures.len();
-    failures.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+    // Failures of a paced story are easier to understand.
+    failures.sort_by(|(a, ..), (b, ..)| (a.pace, a).cmp(&(b.pace, b)));
     let mut kept = Vec::new();
     for (plan, violation, trace) in failures {
         let count = per_family.entry(plan.family()).or_default();

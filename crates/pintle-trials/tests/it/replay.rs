@@ -111,8 +111,8 @@ fn token_replays_and_a_vanished_point_fails() {
     let crash = |point: &str| format!("crash-after@{point};pace=paced");
     let (found, vanished) = (Oracle::SameEnd, Oracle::Vanished);
     replayed(&crash("step/0/patch/configmaps/default/web#1"), found);
-    replayed(&crash("step/1/patch/configmaps/default/web#1"), found);
-    replayed(&crash("step/1/patch/configmaps/default/web#2"), vanished);
+    replayed(&crash("step/4/patch/configmaps/default/web#1"), found);
+    replayed(&crash("step/4/patch/configmaps/default/web#2"), vanished);
     replayed(&crash("step/0/patch/secrets/default/web#1"), vanished);
     // Without a step, requests are numbered across the story.
     replayed(&crash("patch/configmaps/default/web#1"), found);
