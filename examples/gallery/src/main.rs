@@ -69,10 +69,10 @@ macro_rules! twins {
 
 twins! {
     all_finalizers blind_resume blind_write busy defaults_fight disabled_feature dropped_field
-    early_finalizer edge_triggered finalizer_stuck forced_deletion forgotten_label half_done
-    hot_retry immutable late_delete late_finalizer lost_id missing_child name_prefix no_owner
-    recreated shuffled stale_cleanup stale_count stale_status status_time stuck_namespace swallowed
-    unwatched_child without_force wrong_owner
+    early_finalizer edge_triggered finalizer_stuck forced_deletion forgotten_code forgotten_label
+    half_done hot_retry immutable late_delete late_finalizer latest_generation lost_id missing_child
+    name_prefix no_owner recreated shuffled stale_cleanup stale_count stale_status startup_cleanup
+    status_time stuck_namespace swallowed unwatched_child without_force wrong_owner
 }
 
 fn main() {

@@ -79,12 +79,14 @@ twins! {
     edge_triggered: ["stopped"], SameEnd;
     finalizer_stuck: ["crash-after"], SameEnd;
     forced_deletion: ["drift-held"], OwnOnly;
+    forgotten_code: ["timeout"], SameEnd;
     forgotten_label: ["crash-before"], PathFree;
     half_done: ["crash-after"], SameEnd;
     hot_retry: ["server-restart"], NoHotLoop;
     immutable: ["crash-before"], PathFree;
     late_delete: ["late-write"], NoExtraDelete;
     late_finalizer: ["user-delete"], SameEnd;
+    latest_generation: ["user-next"], SameEnd;
     lost_id: ["crash-after"], NoDuplicate;
     missing_child: ["drift"], SameEnd;
     name_prefix: ["crash-before"], OwnOnly;
@@ -94,6 +96,7 @@ twins! {
     stale_cleanup: ["time-travel", "stopped"], NoExtraDelete;
     stale_count: ["delay"], NoDuplicate;
     stale_status: ["crash-before"], StatusTrue;
+    startup_cleanup: ["overlap"], SameEnd;
     status_time: ["crash-before"], Idempotent;
     swallowed: ["error"], SameEnd;
     unwatched_child: ["drift"], SameEnd;
