@@ -183,7 +183,7 @@ fn broker() -> Broker {
 /// The timer of the controller fires before a reference counts as idle, but after a scenario does: a
 /// number across the whole story would name another request.
 ///
-/// Proves trials/strangers.
+/// Proves trials/report.
 #[test]
 fn bug_is_found() {
     let folder = tempfile::tempdir().unwrap();
