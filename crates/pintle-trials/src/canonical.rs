@@ -135,6 +135,7 @@ fn strip(kind: &str, object: &mut Value) {
             annotations.remove(RIVAL);
             annotations.remove(DEFAULTED);
             annotations.remove("deployment.kubernetes.io/revision");
+            annotations.remove("endpoints.kubernetes.io/last-change-trigger-time");
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
         for field in ["annotations", "labels", "finalizers", "ownerReferences"] {

@@ -10,7 +10,7 @@ use pintle::cache::Selector;
 
 use crate::{
     meta,
-    pods::state::{self, is_finished},
+    pods::state::{self, is_finished, is_ready},
 };
 
 /// An address family.
@@ -103,6 +103,18 @@ fn addresses(pod: &Pod) -> impl Iterator<Item = IpAddr> {
     addresses.filter_map(|address| address.ip.parse().ok())
 }
 
+/// Returns whether a Pod has changed in a way that may affect its endpoints.
+pub(super) fn has_changed(old: &Pod, new: &Pod) -> bool {
+    let relevant = |pod: &Pod| {
+        let (labels, status) = (meta::labels(&pod.metadata).clone(), pod.status.as_ref());
+        let addresses = status.and_then(|status| status.pod_ips.clone());
+        let is_terminating = meta::is_being_deleted(&pod.metadata);
+        let flags = (is_ready(pod), is_terminating, has_address(pod));
+        (labels, addresses, flags)
+    };
+    relevant(old) != relevant(new)
+}
+
 /// Returns the addresses of a Pod in one family.
 pub(super) fn addresses_in(pod: &Pod, family: Family) -> impl Iterator<Item = String> {
     let of_family = addresses(pod).filter(move |address| Family::of(*address) == family);
@@ -165,3 +177,6 @@ pub(super) fn target_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
 pub(super) fn protocol(protocol: Option<&str>) -> &str {
     protocol.filter(|it| !it.is_empty()).unwrap_or("TCP")
 }
+
+#[cfg(test)]
+mod tests;

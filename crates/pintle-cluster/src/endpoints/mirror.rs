@@ -14,7 +14,8 @@ use super::{
     SERVICE_NAME,
     backends::Family,
     slices::{Changes, MANAGED_BY, identity, ports_key},
-    subsets::{TRIGGER_TIME, repack},
+    subsets::repack,
+    trigger::TRIGGER_TIME,
 };
 use crate::meta::{self, Labels};
 

@@ -8,6 +8,7 @@ mod backends;
 mod mirror;
 mod slices;
 mod subsets;
+mod trigger;
 
 use std::sync::Arc;
 
@@ -22,7 +23,10 @@ use pintle::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::slices::{Changes, Zones};
+use self::{
+    slices::{Changes, Zones},
+    trigger::Triggers,
+};
 use crate::{
     api::{self, is_namespace_terminating, unless_stale},
     loops::{Environment, LoopError},
@@ -42,7 +46,10 @@ pub(crate) async fn run(
     let recorder = |component| environment.events.recorder(component);
     let services = environment.informers.informer::<Service>().lister();
 
-    let warnings = recorder("endpoint-slice-controller");
+    let (warnings, triggers) = (
+        recorder("endpoint-slice-controller"),
+        Arc::new(Triggers::default()),
+    );
     let all = services.clone();
     let slices = environment
         .controller::<Service>("endpointslice-controller")
@@ -55,11 +62,11 @@ pub(crate) async fn run(
         })
         .workers(5)
         .run_by_key(
-            move |key, cx| reconcile_slices(key, cx, warnings.clone()),
+            move |key, cx| reconcile_slices(key, cx, triggers.clone(), warnings.clone()),
             &stop,
         );
 
-    let warnings = recorder(subsets::MANAGER);
+    let (warnings, triggers) = (recorder(subsets::MANAGER), Arc::new(Triggers::default()));
     let endpoints = environment
         .controller::<Service>("endpoints-controller")
         .watches_if::<Pod>(endpoint_changed(), services_of(services))
@@ -72,7 +79,7 @@ pub(crate) async fn run(
         )
         .workers(5)
         .run_by_key(
-            move |key, cx| reconcile_endpoints(key, cx, warnings.clone()),
+            move |key, cx| reconcile_endpoints(key, cx, triggers.clone(), warnings.clone()),
             &stop,
         );
 
@@ -100,22 +107,12 @@ pub(crate) async fn run(
 
 /// Admits changes of a Pod that may affect its endpoints.
 fn endpoint_changed() -> Predicate<Pod> {
-    let relevant = |pod: &Object<Pod>| {
-        let labels: Vec<(String, String)> = pod
-            .labels()
-            .iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect();
-        let pod = pod.get().ok()?;
-        let addresses = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.pod_ips.clone());
-        let is_ready = crate::pods::state::is_ready(&pod);
-        Some((labels, addresses, is_ready, backends::has_address(&pod)))
-    };
-    Predicate::new(move |old: Option<&Object<Pod>>, new| {
-        old.is_none_or(|old| relevant(old) != relevant(new))
+    Predicate::new(|old: Option<&Object<Pod>>, new| {
+        old.is_none_or(|old| match (old.get(), new.get()) {
+            (Ok(old), Ok(new)) => backends::has_changed(&old, &new),
+            // Admit the change, so that the reconcile reports the decoding error.
+            _ => true,
+        })
     })
 }
 
@@ -200,23 +197,29 @@ fn slices_of(
 async fn reconcile_slices(
     key: ObjectKey,
     cx: Context,
+    triggers: Arc<Triggers>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
     // The garbage collector deletes the slices of a deleted Service.
     let Some(cached) = cx.lister::<Service>()?.get(&key) else {
+        triggers.forget(&key);
         return Ok(Action::await_change());
     };
     let service = cached.get()?;
     let Some(pods) = pods_of(&service, &cx)? else {
         return Ok(Action::await_change());
     };
+    let trigger = triggers.observe(&key, &service, &pods);
     let mut zones = Zones::new();
     for node in cx.lister::<Node>()?.list() {
         let zone = node.labels().get(ZONE).filter(|zone| !zone.is_empty());
         zones.insert(node.key().name().to_owned(), zone.map(str::to_owned));
     }
     let existing = slices_of(&key, slices::MANAGER, &cx)?;
-    let changes = slices::plan(&service, &pods, &zones, &existing);
+    let mut changes = slices::plan(&service, &pods, &zones, &existing);
+    for slice in changes.create.iter_mut().chain(&mut changes.update) {
+        trigger::annotate(&mut slice.metadata, trigger);
+    }
     if let Err(error) = write(&changes, &key, &cx).await {
         let message = format!(
             "Error updating Endpoint Slices for Service {key}: {}",
@@ -256,10 +259,12 @@ async fn write(changes: &Changes, key: &ObjectKey, cx: &Context) -> Result<(), k
 async fn reconcile_endpoints(
     key: ObjectKey,
     cx: Context,
+    triggers: Arc<Triggers>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let current = cx.lister::<Endpoints>()?.get(&key);
     let Some(cached) = cx.lister::<Service>()?.get(&key) else {
+        triggers.forget(&key);
         // Endpoints have no owner, so the garbage collector does not delete them.
         if let Some(endpoints) = current {
             unless_stale(cx.delete(&endpoints).await)?;
@@ -271,9 +276,11 @@ async fn reconcile_endpoints(
         return Ok(Action::await_change());
     };
     let current = current.map(|current| current.get()).transpose()?;
-    let Some(endpoints) = subsets::plan(&service, &pods, current.as_deref()) else {
+    let trigger = triggers.observe(&key, &service, &pods);
+    let Some(mut endpoints) = subsets::plan(&service, &pods, current.as_deref()) else {
         return Ok(Action::await_change());
     };
+    trigger::annotate(&mut endpoints.metadata, trigger);
     let (written, verb) = if current.is_some() {
         (
             unless_stale(cx.replace(&endpoints).await).map(drop),

@@ -24,8 +24,6 @@ pub(super) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 pub(super) const MANAGER: &str = "endpoint-controller";
 /// The annotation of Endpoints that do not hold all addresses.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// The annotation with the time of the change that caused the last write.
-pub(super) const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The maximum number of addresses.
 const CAPACITY: usize = 1000;
 
@@ -53,7 +51,6 @@ pub(super) fn plan(
     });
     endpoints.metadata.labels = Some(labels);
     let annotations = endpoints.metadata.annotations.get_or_insert_default();
-    annotations.remove(TRIGGER_TIME);
     if truncated {
         annotations.insert(OVER_CAPACITY.into(), "truncated".into());
     } else {
