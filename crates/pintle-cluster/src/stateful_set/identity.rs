@@ -56,6 +56,8 @@ pub(super) fn pod(
     let mut pod = Pod {
         metadata: ObjectMeta {
             name: Some(format!("{}-{ordinal}", meta::name(&set.metadata))),
+            // Without effect, but set upstream, like on the Pods of other workloads.
+            generate_name: Some(format!("{}-", meta::name(&set.metadata))),
             namespace: set.metadata.namespace.clone(),
             labels: from.labels,
             annotations: from.annotations,

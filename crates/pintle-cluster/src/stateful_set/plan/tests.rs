@@ -174,6 +174,8 @@ fn pod_has_the_identity_of_its_ordinal() {
     let Step::Create { pod, claims } = &world.plan().steps[0] else {
         panic!("no Pod is created");
     };
+    let named = (&pod.metadata.name, &pod.metadata.generate_name);
+    assert_eq!(named, (&Some("db-0".into()), &Some("db-".into())));
     let labels = meta::labels(&pod.metadata);
     assert_eq!(labels["statefulset.kubernetes.io/pod-name"], "db-0");
     assert_eq!(labels["apps.kubernetes.io/pod-index"], "0");
