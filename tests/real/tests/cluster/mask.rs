@@ -1,6 +1,6 @@
 //! Masks values that differ between runs or servers for reasons unrelated to the loops.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Identities, times and write counts.
 const VARYING: [&str; 10] = [
@@ -33,7 +33,7 @@ const ADMITTED: [&str; 8] = [
 pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
     match value {
         Value::Object(mut map) => {
-            if let Some(prefix) = map.get("generateName").and_then(Value::as_str) {
+            if let Some(prefix) = generated_from(&map) {
                 let name = format!("{prefix}*");
                 map.insert("name".into(), json!(name));
             }
@@ -62,4 +62,13 @@ pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
         }
         other => other,
     }
+}
+
+/// Returns the prefix of a generated name. Pods of StatefulSets have a prefix, but names of their own.
+pub(super) fn generated_from(metadata: &Map<String, Value>) -> Option<&str> {
+    const RANDOM: usize = 5;
+    let prefix = metadata.get("generateName")?.as_str()?;
+    let name = metadata.get("name")?.as_str()?;
+    let suffix = name.strip_prefix(prefix)?;
+    (suffix.len() == RANDOM).then_some(prefix)
 }

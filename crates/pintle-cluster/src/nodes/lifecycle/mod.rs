@@ -2,8 +2,8 @@
 //! `Unknown`, and nodes get taints for their conditions, which repel Pods.
 //!
 //! Differences from kube-controller-manager: only the leases of simulated nodes are monitored, so a
-//! Node that a test creates is left alone; and the nodes of a zone are tainted together instead of
-//! one every ten seconds.
+//! Node that a test creates is left alone; it keeps the taint of new nodes until it has a `Ready`
+//! condition; and the nodes of a zone are tainted together instead of one every ten seconds.
 
 mod plan;
 

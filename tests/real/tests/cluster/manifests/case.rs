@@ -15,6 +15,9 @@ pub(super) struct File {
     /// Fields of every object of a kind, unless the object sets them. `null` removes a field.
     #[serde(default)]
     defaults: BTreeMap<String, Value>,
+    /// What every case creates first.
+    #[serde(default)]
+    pub(super) each: Vec<Value>,
     pub(super) cases: Vec<Case>,
 }
 

@@ -25,19 +25,22 @@ use self::side::{Side, State, comparable};
 use super::pair::difference;
 
 /// The number of cases of a file that run concurrently.
-const CONCURRENCY: usize = 10;
+const CONCURRENCY: usize = 16;
 /// How long both sides may take to agree.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// How long both sides must stay the same to have settled.
 const SETTLED: Duration = Duration::from_millis(1200);
 const POLL: Duration = Duration::from_millis(300);
+/// How often nodes report.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Runs the cases of a file.
 async fn run(name: &str) {
     let file = File::read(name);
-    let missing = Loops::PODS | Loops::NODES | Loops::PROVISIONER;
-    let loops = Loops::ALL.without(missing);
-    let cluster = Cluster::builder().loops(loops).start().await;
+    // The real control plane has neither nodes nor a scheduler, and no storage driver.
+    let loops = Loops::ALL.without(Loops::PODS | Loops::PROVISIONER);
+    let builder = Cluster::builder().loops(loops).nodes(0).root_ca("CA");
+    let cluster = builder.start().await;
     let failed: Vec<String> = stream::iter(&file.cases)
         .map(|case| Box::pin(play(case, &file, &cluster)))
         .buffer_unordered(CONCURRENCY)
@@ -76,7 +79,7 @@ async fn play(case: &Case, file: &File, cluster: &Cluster) -> Result<(), String>
         until_accounts(side).await;
     }
     let first = Step {
-        create: case.create.clone(),
+        create: [&*file.each, &*case.create].concat(),
         expect: case.expect.clone(),
         ..Step::default()
     };
@@ -134,8 +137,15 @@ impl Played<'_> {
     async fn agree(&self, number: usize, step: &Step, kubelet: &Kubelet) -> Result<(), String> {
         let deadline = Instant::now() + TIMEOUT;
         let mut settled: Option<(Instant, Value)> = None;
+        let mut reported = Instant::now();
         loop {
             let [real, ours] = &self.sides;
+            if reported.elapsed() >= HEARTBEAT {
+                reported = Instant::now();
+                for side in &self.sides {
+                    self.beat(side).await;
+                }
+            }
             let (real, ours) = tokio::join!(
                 self.observe(real, step, kubelet),
                 self.observe(ours, step, kubelet)
@@ -161,6 +171,17 @@ impl Played<'_> {
                 ));
             }
             sleep(POLL).await;
+        }
+    }
+
+    /// Lets the nodes of the case report.
+    async fn beat(&self, side: &Side) {
+        let now = jiff::Timestamp::now().to_string();
+        let created = self.file.each.iter().chain(&self.case.create);
+        for node in created.filter(|it| it["kind"] == "Node") {
+            let node = self.file.complete(node, &side.namespace);
+            side.beat(node["metadata"]["name"].as_str().unwrap(), &now)
+                .await;
         }
     }
 
@@ -202,12 +223,21 @@ macro_rules! files {
     };
 }
 
-// The other files of the directory are not compared yet.
 // Proves cluster/end-states.
 files!(
+    autoscalers,
+    budgets,
+    certificates,
     cron_jobs,
+    daemon_sets,
     deployments,
     garbage,
+    jobs,
+    quotas,
     replica_sets,
     replication_controllers,
+    service_accounts,
+    services,
+    stateful_sets,
+    volumes,
 );
