@@ -14,8 +14,18 @@ use crate::schema::field_paths::{FieldPaths, MAX_PATH_LEN, MAX_PATHS, clip};
 
 /// Decodes JSON. Also returns the paths of duplicate fields, such as `spec.ports[0].name`.
 pub(crate) fn decode(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+    // Validating the whole text once is cheaper than validating every string in it.
+    match std::str::from_utf8(text) {
+        Ok(text) => read(serde_json::Deserializer::from_str(text)),
+        // Reports the position.
+        Err(_) => read(serde_json::Deserializer::from_slice(text)),
+    }
+}
+
+fn read<'de, R: serde_json::de::Read<'de>>(
+    mut reader: serde_json::Deserializer<R>,
+) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut found = Duplicates::default();
-    let mut reader = serde_json::Deserializer::from_slice(text);
     let value = DecodeVisitor(&mut found).deserialize(&mut reader)?;
     reader.end()?;
     let mut duplicates = FieldPaths::default();
