@@ -1,6 +1,7 @@
 //! Custom resource definitions (CRDs): parsing, conditions, and the resources they define.
 
 mod names;
+mod ratcheting;
 mod spec;
 mod validate;
 

@@ -4,12 +4,12 @@
 //! Upstream moves what all versions have in common to the top of the spec before it validates, so
 //! errors in those fields have paths there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::{Definition, at, string, strings};
+use super::{Definition, at, ratcheting::Ratchet, string, strings, validate::is_recognized};
 use crate::{
     api::write::validate::rules::webhooks::client_config,
     meta::{NameRule, Tree},
@@ -52,6 +52,7 @@ pub(super) struct Parts<'a> {
     selectable: Placed<'a>,
     /// Whether each version has a status subresource.
     with_status: Vec<bool>,
+    names: Vec<String>,
 }
 
 impl<'a> Parts<'a> {
@@ -67,7 +68,36 @@ impl<'a> Parts<'a> {
                 .versions()
                 .map(|version| version["subresources"]["status"].is_object())
                 .collect(),
+            names: definition
+                .versions()
+                .map(|version| string(&version["name"]))
+                .collect(),
         }
+    }
+
+    /// Returns the schema that all versions have in common.
+    pub(super) fn common_schema(&self) -> Option<&'a Value> {
+        let mut schemas = self.schemas.iter();
+        let (_, _, common) = schemas.find(|(_, of, _)| of.is_none())?;
+        Some(&common["openAPIV3Schema"])
+    }
+
+    /// Returns the selectable fields of the versions that have too many, by the name of the version;
+    /// without a name if all versions have the same.
+    pub(super) fn too_many_selectable(&self) -> BTreeMap<String, &'a Value> {
+        let fields = self.selectable.iter();
+        let many = fields.filter(|(_, _, fields)| {
+            let count = fields.as_array().map_or(0, Vec::len);
+            count > MAX_SELECTABLE
+        });
+        many.map(|(_, of, fields)| (self.name(*of).to_owned(), *fields))
+            .collect()
+    }
+
+    /// Returns the name of a version; none for what all versions have in common.
+    fn name(&self, index: Option<usize>) -> &str {
+        let name = index.and_then(|index| self.names.get(index));
+        name.map_or("", String::as_str)
     }
 
     /// Returns the fields that all versions have in common.
@@ -84,7 +114,12 @@ impl<'a> Parts<'a> {
     }
 
     /// Validates the fields of one version, or those that all versions have in common.
-    pub(super) fn check(&self, index: Option<usize>, errors: &mut Vec<FieldError>) {
+    pub(super) fn check(
+        &self,
+        index: Option<usize>,
+        ratchet: &Ratchet,
+        errors: &mut Vec<FieldError>,
+    ) {
         let own = |part: &Placed<'a>| {
             let mut part = part.iter();
             let found = part.find(|(_, of, _)| *of == index);
@@ -99,7 +134,9 @@ impl<'a> Parts<'a> {
                 Some(index) => self.with_status.get(index) == Some(&true),
                 None => self.with_status.contains(&true),
             };
-            if let Err(wrong) = Structural::check(schema, place, status) {
+            // Upstream's internal type repeats the name of the first version.
+            let tolerated = ratchet.of_schema(self.name(index.or(Some(0))));
+            if let Err(wrong) = Structural::check_with(schema, place, status, tolerated) {
                 errors.extend(wrong);
             }
         }
@@ -118,7 +155,8 @@ impl<'a> Parts<'a> {
             return;
         }
         if let Some((_, schema)) = schema {
-            check_selectable(fields, schema, &place, errors);
+            let many = ratchet.keeps_selectable(self.name(index));
+            check_selectable(fields, schema, &place, many, errors);
             return;
         }
         // Upstream misses the schema if only the fields are the same in all versions, or only the
@@ -283,7 +321,13 @@ fn check_column(column: &Value, place: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_selectable(fields: &Value, schema: &Value, place: &str, errors: &mut Vec<FieldError>) {
+fn check_selectable(
+    fields: &Value,
+    schema: &Value,
+    place: &str,
+    many: bool,
+    errors: &mut Vec<FieldError>,
+) {
     let Ok(schema) = Structural::parse(schema) else {
         return;
     };
@@ -316,7 +360,7 @@ fn check_selectable(fields: &Value, schema: &Value, place: &str, errors: &mut Ve
             errors.push(FieldError::duplicate(at, path));
         }
     }
-    if known.len() > MAX_SELECTABLE {
+    if known.len() > MAX_SELECTABLE && !many {
         let count = i64::try_from(known.len()).unwrap_or(i64::MAX);
         let max = i64::try_from(MAX_SELECTABLE).unwrap_or(i64::MAX);
         errors.push(FieldError::too_many(place, count, max));
@@ -355,7 +399,11 @@ pub(super) fn check_ca_bundle(tree: &Tree, old: &Tree, errors: &mut Vec<FieldErr
 }
 
 /// Validates how objects are converted. Paths are those of upstream's internal type.
-pub(super) fn check_conversion(definition: &Definition, errors: &mut Vec<FieldError>) {
+pub(super) fn check_conversion(
+    definition: &Definition,
+    ratchet: &Ratchet,
+    errors: &mut Vec<FieldError>,
+) {
     const CLIENT: &str = "spec.conversion.webhookClientConfig";
     const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
     let known = ["None", "Webhook"];
@@ -415,7 +463,7 @@ pub(super) fn check_conversion(definition: &Definition, errors: &mut Vec<FieldEr
             errors.push(FieldError::invalid(place.as_str(), name.as_str(), problem));
         }
     }
-    if !names.iter().any(|name| name == "v1" || name == "v1beta1") {
+    if !ratchet.review_versions && !names.iter().any(|name| is_recognized(name)) {
         let why = "must include at least one of v1, v1beta1";
         errors.push(FieldError::invalid(VERSIONS, versions.clone(), why));
     }

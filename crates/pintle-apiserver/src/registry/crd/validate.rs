@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use pintle_cel::go::is_printable;
 use serde_json::Value;
 
-use super::{Definition, at, spec, string, strings};
+use super::{
+    Definition, at,
+    ratcheting::{Ratchet, has_default},
+    spec, string, strings,
+};
 use crate::{
     meta::{NameRule, Tree},
     schema::{
@@ -26,7 +30,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
             why,
         ));
     }
-    check_spec(&definition, &mut errors);
+    check_spec(&definition, &Ratchet::default(), &mut errors);
     let stored: Vec<String> = definition
         .storage()
         .map(|it| string(&it["name"]))
@@ -34,15 +38,17 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
         .collect();
     check_stored_versions(&definition, &stored, &mut errors);
     check_approval(tree, None, &mut errors);
-    check_preserved(tree, &mut errors);
+    check_preserved(tree, &Ratchet::default(), &mut errors);
     errors
 }
 
-/// Validates a definition that replaces `old`: fields that stored objects depend on cannot change.
+/// Validates a definition that replaces `old`: fields that stored objects depend on cannot change,
+/// and some of what `old` already broke may stay.
 pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let definition = Definition::read(tree);
+    let ratchet = Ratchet::of(&definition, old);
     let mut errors = Vec::new();
-    check_spec(&definition, &mut errors);
+    check_spec(&definition, &ratchet, &mut errors);
     spec::check_ca_bundle(tree, old, &mut errors);
     let mut immutable = |path: &[&str]| {
         let (now, before) = (at(tree, path), at(old, path));
@@ -60,7 +66,7 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let stored = strings(at(tree, &["status", "storedVersions"]));
     check_stored_versions(&definition, &stored, &mut errors);
     check_approval(tree, Some(old), &mut errors);
-    check_preserved(tree, &mut errors);
+    check_preserved(tree, &ratchet, &mut errors);
     errors
 }
 
@@ -72,8 +78,8 @@ pub(crate) fn check_status(tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
-fn check_preserved(tree: &Tree, errors: &mut Vec<FieldError>) {
-    if spec::preserves_unknown_fields(tree) {
+fn check_preserved(tree: &Tree, ratchet: &Ratchet, errors: &mut Vec<FieldError>) {
+    if spec::preserves_unknown_fields(tree) && !ratchet.unknown_fields {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                    spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
@@ -112,7 +118,7 @@ fn check_stored_versions(definition: &Definition, stored: &[String], errors: &mu
 }
 
 /// Validates the spec, in upstream's order.
-fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
+fn check_spec(definition: &Definition, ratchet: &Ratchet, errors: &mut Vec<FieldError>) {
     let count = definition.versions().count();
     if count > MAX_VERSIONS {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -130,25 +136,32 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
             &["Cluster", "Namespaced"],
         )),
     }
+    let preserves = spec::preserves_unknown_fields(&definition.tree);
     for (i, version) in definition.versions().enumerate() {
-        if !version["schema"]["openAPIV3Schema"].is_object() {
-            let place = format!("spec.versions[{i}].schema.openAPIV3Schema");
+        if version["schema"]["openAPIV3Schema"].is_object() {
+            continue;
+        }
+        let place = format!("spec.versions[{i}].schema.openAPIV3Schema");
+        if !ratchet.missing_schemas {
             errors.push(FieldError::required(place, ""));
+        } else if !preserves && version["served"] == true {
+            let why = "because otherwise all fields are pruned";
+            errors.push(FieldError::required(place, why));
         }
     }
-    if spec::preserves_unknown_fields(&definition.tree) && has_defaults(definition) {
+    if preserves && has_defaults(definition) {
         let why = "must be false in order to use defaults in the schema";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
     }
     let parts = spec::Parts::of(definition);
     for (i, version) in definition.versions().enumerate() {
         check_version(i, version, errors);
-        parts.check(Some(i), errors);
+        parts.check(Some(i), ratchet, errors);
     }
     check_uniqueness(definition, &parts, errors);
     spec::check_names(at(&definition.tree, &["spec", "names"]), errors);
-    parts.check(None, errors);
-    spec::check_conversion(definition, errors);
+    parts.check(None, ratchet, errors);
+    spec::check_conversion(definition, ratchet, errors);
 }
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -242,25 +255,33 @@ fn each_schema(schema: &Value, visit: &mut dyn FnMut(&Tree)) {
                 let below = value.as_array().into_iter().flatten();
                 below.for_each(|schema| each_schema(schema, visit));
             }
-            "items" | "not" | "additionalProperties" | "additionalItems" => {
+            "items" => {
                 each_schema(value, visit);
+                let below = value.as_array().into_iter().flatten();
+                below.for_each(|schema| each_schema(schema, visit));
             }
+            "not" | "additionalProperties" | "additionalItems" => each_schema(value, visit),
             _ => {}
         }
     }
 }
 
+/// Returns whether a test holds for a schema or one of those in it.
+pub(super) fn any_schema(schema: &Value, test: impl Fn(&Tree) -> bool) -> bool {
+    let mut found = false;
+    each_schema(schema, &mut |schema| found = found || test(schema));
+    found
+}
+
 /// Returns whether a schema of the definition has a default.
 fn has_defaults(definition: &Definition) -> bool {
-    let mut found = false;
-    for version in definition.versions() {
-        each_schema(&version["schema"]["openAPIV3Schema"], &mut |schema| {
-            found |= schema
-                .get("default")
-                .is_some_and(|default| !default.is_null());
-        });
-    }
-    found
+    let mut schemas = definition.versions();
+    schemas.any(|version| any_schema(&version["schema"]["openAPIV3Schema"], has_default))
+}
+
+/// Returns whether the server knows a version of `ConversionReview`.
+pub(super) fn is_recognized(review: &str) -> bool {
+    matches!(review, "v1" | "v1beta1")
 }
 
 /// The maximum number of versions. Kubernetes has no limit, but every served version adds a

@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use super::{cel, coerce, embedded, node::Node, prune, validate};
 use crate::schema::field::{FieldError, Path, Reason, aggregate};
 
-/// Checks all defaults. Their rules share a budget; the check ends when it is used up.
-pub(super) fn check(root: &Node, at: &Path<'_>, budget: u64) -> Vec<FieldError> {
+/// Checks all defaults. Their rules share a budget; the check ends when it is used up. `pruned` says
+/// whether unspecified fields are errors.
+pub(super) fn check(root: &Node, at: &Path<'_>, budget: u64, pruned: bool) -> Vec<FieldError> {
     let mut check = Check {
+        pruned,
         resource: root,
         steps: Vec::new(),
         left: budget,
@@ -18,12 +20,42 @@ pub(super) fn check(root: &Node, at: &Path<'_>, budget: u64) -> Vec<FieldError> 
     check.errors
 }
 
+/// Returns whether a default outside of metadata has unspecified fields.
+pub(super) fn any_unpruned(root: &Node) -> bool {
+    unpruned_below(root, true)
+}
+
+fn unpruned_below(schema: &Node, resource: bool) -> bool {
+    if schema
+        .default
+        .as_ref()
+        .is_some_and(|default| !is_pruned(default, schema, resource))
+    {
+        return true;
+    }
+    let open = |name: &str| !(resource && prune::META_FIELDS.contains(&name));
+    let properties = schema.properties.iter();
+    let mut below = properties
+        .filter(|(name, _)| open(name))
+        .map(|(_, below)| below)
+        .chain(schema.items.as_deref())
+        .chain(schema.additional_schema());
+    below.any(|below| unpruned_below(below, below.embedded))
+}
+
+fn is_pruned(default: &Value, schema: &Node, resource: bool) -> bool {
+    let mut pruned = default.clone();
+    prune::prune(&mut pruned, schema, resource);
+    pruned == *default
+}
+
 enum Step<'a> {
     Field(&'a str),
     Item,
 }
 
 struct Check<'a> {
+    pruned: bool,
     /// The nearest resource around the current schema.
     resource: &'a Node,
     /// The path from there to the current schema.
@@ -81,12 +113,10 @@ impl<'a> Check<'a> {
         at: &Path<'_>,
         resource: bool,
     ) -> Vec<FieldError> {
-        let mut pruned = default.clone();
-        prune::prune(&mut pruned, schema, resource);
         let mut coerced = default.clone();
         let coercion = coerce::coerce(&mut coerced, schema, at, resource, &mut Vec::new());
         let mut errors = Vec::new();
-        if pruned != *default {
+        if self.pruned && !is_pruned(default, schema, resource) {
             // Upstream shows the default without unknown metadata.
             let why = "must not have unknown fields";
             errors.push(FieldError::invalid(at, coerced.clone(), why));

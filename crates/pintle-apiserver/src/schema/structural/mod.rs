@@ -31,7 +31,12 @@ pub(crate) use self::tests::properties::any_json;
 use pintle_cel::Decls;
 use serde_json::{Value, json};
 
-pub(crate) use self::{formats::is_known_format, internal::versions as versions_text, node::Node};
+pub(crate) use self::{
+    check::{has_invalid_type, has_loose_keys, has_open_set},
+    formats::is_known_format,
+    internal::versions as versions_text,
+    node::Node,
+};
 use super::field::{FieldError, Path, Reason};
 use crate::meta::Tree;
 
@@ -46,6 +51,25 @@ pub(crate) struct Structural {
     root: Node,
     /// Identifies the schema.
     fingerprint: u64,
+}
+
+/// Rules that the schema of a CRD may break, because the stored CRD already does.
+#[derive(Debug, Clone, Copy, Default)]
+// Each flag stands for a rule of its own.
+#[allow(clippy::struct_excessive_bools)]
+pub(crate) struct Tolerated {
+    /// Schemas are structural. Without that, defaults and CEL rules are not checked.
+    pub(crate) structure: bool,
+    /// Types are those of OpenAPI.
+    pub(crate) types: bool,
+    /// Defaults have no unspecified fields.
+    pub(crate) defaults: bool,
+    /// Items of sets are atomic.
+    pub(crate) sets: bool,
+    /// Keys of list items are never missing or null.
+    pub(crate) keys: bool,
+    /// Each CEL expression stays within its cost limit.
+    pub(crate) costs: bool,
 }
 
 /// What validation finds in an object.
@@ -84,7 +108,32 @@ impl Structural {
     /// Parses and checks a schema of a CRD that is being written. `at` is its path in the CRD.
     /// `status` is true if the version has a status subresource, which restricts the keywords at
     /// the root.
+    #[cfg(test)]
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
+        Self::check_with(schema, at, status, Tolerated::default())
+    }
+
+    /// Returns whether a schema is structural.
+    pub(crate) fn is_structural(schema: &Value) -> bool {
+        let Some(map) = schema.as_object() else {
+            return false;
+        };
+        check::unreadable(map).is_none() && check::structural(map, &Path::Root).is_empty()
+    }
+
+    /// Returns whether a structural schema has defaults with unspecified fields.
+    pub(crate) fn has_unpruned_defaults(schema: &Value) -> bool {
+        Self::is_structural(schema)
+            && Self::parse(schema).is_ok_and(|schema| defaults::any_unpruned(&schema.root))
+    }
+
+    /// Like [`check`](Self::check), for a schema that replaces a stored one.
+    pub(crate) fn check_with(
+        schema: &Value,
+        at: &str,
+        status: bool,
+        tolerated: Tolerated,
+    ) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
         if parsed.root.pattern_size() > MAX_PATTERNS {
@@ -102,19 +151,21 @@ impl Structural {
             let why = "nullable cannot be true at the root";
             errors.push(FieldError::forbidden(at.child("nullable"), why));
         }
-        let unreadable = check::unreadable(map);
+        let unreadable = check::unreadable(map).filter(|_| !tolerated.structure);
+        let readable = unreadable.is_none() && !tolerated.structure;
         let before = errors.len();
-        if unreadable.is_none() {
+        if readable {
             errors.extend(check::structural(map, &at));
         }
-        if unreadable.is_none() && errors.len() == before {
+        if readable && errors.len() == before {
             // The defaults share the budget of one object.
-            errors.extend(defaults::check(&parsed.root, &at, cel::OBJECT_BUDGET));
+            let (budget, pruned) = (cel::OBJECT_BUDGET, !tolerated.defaults);
+            errors.extend(defaults::check(&parsed.root, &at, budget, pruned));
         }
-        let is_structural = unreadable.is_none() && errors.len() == before;
-        let keywords = check::openapi(map, &parsed.root, &at);
+        let is_structural = readable && errors.len() == before;
+        let keywords = check::openapi(map, &parsed.root, &at, tolerated);
         if is_structural {
-            let mut costs = cel::Costs::new(&keywords);
+            let mut costs = cel::Costs::new(&keywords, tolerated.costs);
             let mut found = Vec::new();
             cel::check(&parsed.root, &at, cel::Place::ROOT, &mut costs, &mut found);
             costs.finish(&at, &mut found);

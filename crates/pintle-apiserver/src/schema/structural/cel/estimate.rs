@@ -26,12 +26,15 @@ pub(crate) struct Costs {
     expensive: Vec<(String, u64)>,
     /// Fields with other errors. Rules of schemas that contain one are not checked.
     invalid: Vec<String>,
+    /// Only the limit of the whole schema applies.
+    only_total: bool,
 }
 
 impl Costs {
     /// Creates an estimate, given the errors already found in the schema.
-    pub(crate) fn new(errors: &[FieldError]) -> Self {
+    pub(crate) fn new(errors: &[FieldError], only_total: bool) -> Self {
         Self {
+            only_total,
             invalid: errors.iter().map(|error| error.field.clone()).collect(),
             ..Self::default()
         }
@@ -147,7 +150,7 @@ pub(crate) fn check(
         let at = rules_at.index(i);
         let mut charge = |field: &str, what: &str, cost: u64, errors: &mut Vec<FieldError>| {
             let field = at.child(field);
-            if cost > RULE_LIMIT {
+            if cost > RULE_LIMIT && !costs.only_total {
                 errors.push(FieldError::forbidden(
                     field,
                     exceeded(what, cost, RULE_LIMIT),

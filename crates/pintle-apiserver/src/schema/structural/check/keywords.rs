@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Schema, clauses, flag, list, map, present, properties, text};
 use crate::schema::field::{FieldError, Path};
-use crate::schema::structural::{Node, cel, internal, prune::META_FIELDS};
+use crate::schema::structural::{Node, Tolerated, cel, internal, prune::META_FIELDS};
 
 /// What a schema inherits from the schemas above it.
 #[derive(Clone, Copy)]
@@ -16,6 +16,7 @@ struct Context<'a> {
     inside_metadata: bool,
     /// The parsed form of the schema, outside of clauses.
     node: Option<&'a Node>,
+    tolerated: Tolerated,
 }
 
 impl<'a> Context<'a> {
@@ -27,12 +28,18 @@ impl<'a> Context<'a> {
 }
 
 /// Checks the use of keywords.
-pub(in super::super) fn openapi(schema: &Schema, node: &Node, at: &Path<'_>) -> Vec<FieldError> {
+pub(in super::super) fn openapi(
+    schema: &Schema,
+    node: &Node,
+    at: &Path<'_>,
+    tolerated: Tolerated,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let context = Context {
         no_defaults: None,
         inside_metadata: false,
         node: Some(node),
+        tolerated,
     };
     keywords(schema, true, context, at, &mut errors);
     errors
@@ -98,20 +105,30 @@ fn keywords(
         let context = context.of(|node| node.items.as_deref());
         keywords(items, false, context, &at.child("items"), errors);
     }
-    extensions(schema, at, errors);
+    extensions(schema, context.tolerated, at, errors);
     map_list(schema, at, errors);
+    if !context.tolerated.keys {
+        item_nulls(schema, at, errors);
+    }
     rules(schema, context.node, at, errors);
+}
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// Returns whether the type of a schema is not one of OpenAPI.
+pub(crate) fn has_invalid_type(schema: &Schema) -> bool {
+    let type_name = text(schema, "type");
+    !type_name.is_empty() && !TYPES.contains(&type_name)
 }
 
 /// Rejects unsupported keywords.
 fn standard(schema: &Schema, context: Context<'_>, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let type_name = text(schema, "type");
-    let types = ["array", "boolean", "integer", "number", "object", "string"];
-    if !type_name.is_empty() && !types.contains(&type_name) {
+    if !context.tolerated.types && has_invalid_type(schema) {
         errors.push(FieldError::not_supported(
             at.child("type"),
             type_name,
-            &types,
+            &TYPES,
         ));
     }
     let mut forbid = |set: bool, name: &str, why: &str| {
@@ -155,7 +172,7 @@ fn standard(schema: &Schema, context: Context<'_>, at: &Path<'_>, errors: &mut V
     forbid(nested, embedded, "must not be used inside of resource meta");
 }
 
-fn extensions(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn extensions(schema: &Schema, tolerated: Tolerated, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let preserve = "x-kubernetes-preserve-unknown-fields";
     if schema.get(preserve) == Some(&json!(false)) {
         errors.push(FieldError::invalid(
@@ -191,28 +208,33 @@ fn extensions(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::not_supported(at.child(name), value, known));
         }
     }
-    if text(schema, "x-kubernetes-list-type") == "set"
+    if !tolerated.sets
         && type_name == "array"
-        && let Some(items) = map(schema, "items")
+        && let Some((name, list_type)) = open_set(schema)
     {
-        let here = at.child("items");
         let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        let list_type = items
-            .get("x-kubernetes-list-type")
-            .cloned()
-            .unwrap_or_default();
-        let map_type = text(items, "x-kubernetes-map-type");
-        match text(items, "type") {
-            "array" if !list_type.is_null() && list_type != "atomic" => {
-                let here = here.child("x-kubernetes-list-type");
-                errors.push(FieldError::invalid(here, list_type, why));
-            }
-            "object" if map_type != "atomic" => {
-                let here = here.child("x-kubernetes-map-type");
-                errors.push(FieldError::invalid(here, list_type, why));
-            }
-            _ => {}
-        }
+        let here = at.child("items");
+        errors.push(FieldError::invalid(here.child(name), list_type, why));
+    }
+}
+
+/// Returns whether a schema is a set whose items are not atomic.
+pub(crate) fn has_open_set(schema: &Schema) -> bool {
+    open_set(schema).is_some()
+}
+
+/// Returns the keyword of a set's items that is not `atomic`, and the type of list that they are.
+fn open_set(schema: &Schema) -> Option<(&'static str, Value)> {
+    if text(schema, "x-kubernetes-list-type") != "set" {
+        return None;
+    }
+    let items = map(schema, "items")?;
+    let (list_name, map_name) = ("x-kubernetes-list-type", "x-kubernetes-map-type");
+    let list_type = items.get(list_name).cloned().unwrap_or_default();
+    match text(items, "type") {
+        "array" if !list_type.is_null() && list_type != "atomic" => Some((list_name, list_type)),
+        "object" if text(items, map_name) != "atomic" => Some((map_name, list_type)),
+        _ => None,
     }
 }
 
@@ -256,7 +278,22 @@ fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
             Some(items) => map_keys(items, keys, &items_at, &keys_at, errors),
         }
     }
-    let Some(items) = items.filter(|_| matches!(list_type, "set" | "map")) else {
+}
+
+/// Returns whether the items of a list, or their keys, can be null or missing.
+pub(crate) fn has_loose_keys(schema: &Schema) -> bool {
+    let mut errors = Vec::new();
+    item_nulls(schema, &Path::Root, &mut errors);
+    !errors.is_empty()
+}
+
+/// Checks that the items of sets and maps are never null, and that each has its keys.
+fn item_nulls(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let list_type = text(schema, "x-kubernetes-list-type");
+    let keys = list(schema, "x-kubernetes-list-map-keys");
+    let items_at = at.child("items");
+    let items = map(schema, "items").filter(|_| matches!(list_type, "set" | "map"));
+    let Some(items) = items else {
         return;
     };
     if flag(items, "nullable") {

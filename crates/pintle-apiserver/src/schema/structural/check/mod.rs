@@ -9,6 +9,7 @@ mod keywords;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::keywords::openapi;
+pub(crate) use self::keywords::{has_invalid_type, has_loose_keys, has_open_set};
 use crate::schema::field::{FieldError, Path};
 
 type Schema = Map<String, Value>;

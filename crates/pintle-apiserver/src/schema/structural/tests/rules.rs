@@ -146,7 +146,7 @@ fn rules_of_all_defaults_share_one_budget() {
     let schema = json!({"type": "object", "properties": properties});
     let schema = Structural::parse(&schema).unwrap();
     for (budget, expected) in [(1_000, 1), (1_000_000, 0)] {
-        let errors = defaults::check(&schema.root, &Path::At("s"), budget);
+        let errors = defaults::check(&schema.root, &Path::At("s"), budget, true);
         assert_eq!(errors.len(), expected, "{errors:?}");
         let why = "running out of cost budget";
         assert!(
