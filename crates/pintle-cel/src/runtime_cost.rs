@@ -149,10 +149,12 @@ pub(crate) fn before(kind: CallKind, args: &[Value]) -> Option<u64> {
             .saturating_add(1),
         CallKind::Flatten => {
             let depth = match args.get(1) {
-                Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or_default(),
+                Some(Value::Int(depth)) => i128::from(*depth),
                 _ => 1,
             };
-            size(0).saturating_mul(depth).saturating_add(1 + LIST_COST)
+            let cost = i128::from(size(0)).saturating_mul(depth) + i128::from(1 + LIST_COST);
+            // A negative depth fails. In cel-go it lowers the cost, and one below zero wraps around.
+            u64::try_from(cost).unwrap_or(u64::MAX)
         }
         CallKind::SelfCompare(i) => {
             let first = match args.get(i) {

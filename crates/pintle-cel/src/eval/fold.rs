@@ -8,7 +8,7 @@ use crate::cost::LIST_COST;
 use crate::library;
 use crate::macros::ACCU;
 use crate::runtime_cost::CallKind;
-use crate::value::{EvalError, Evaluated, Map, Value, no_such_overload};
+use crate::value::{EvalError, Evaluated, Map, Value, fail, no_such_overload};
 
 impl<'a> Evaluator<'a> {
     pub(super) fn fold(&mut self, fold: &'a Fold) -> Evaluated {
@@ -52,14 +52,25 @@ impl<'a> Evaluator<'a> {
                     }
                 }
             }
-            _ => return Err(no_such_overload()),
+            other => {
+                return Err(match (range_type(other), two) {
+                    (None, _) => no_such_overload(),
+                    (Some(name), false) => fail(format!("got '{name}', expected iterable type")),
+                    (Some(name), true) => {
+                        fail(format!("unsupported comprehension range type: {name}"))
+                    }
+                });
+            }
         }
-        match append {
-            Some((_, Append::Item { .. })) => self.scopes[depth].1 = Value::list(collected.items),
-            Some((_, Append::Insert(..))) => {
+        match (append, collected.failed) {
+            (Some(_), Some(why)) => self.scopes[depth].1 = Value::Fault(why),
+            (Some((_, Append::Item { .. })), None) => {
+                self.scopes[depth].1 = Value::list(collected.items);
+            }
+            (Some((_, Append::Insert(..))), None) => {
                 self.scopes[depth].1 = Value::Map(Arc::new(collected.entries));
             }
-            None => {}
+            (None, _) => {}
         }
         self.eval(fold.result)
     }
@@ -105,32 +116,65 @@ impl<'a> Evaluator<'a> {
         into: &mut Collected,
     ) -> Result<(), EvalError> {
         if let Some(filter) = filter {
-            match self.eval(filter)? {
-                Value::Bool(true) => {}
-                Value::Bool(false) => return Ok(()),
-                _ => return Err(no_such_overload()),
+            match self.eval(filter) {
+                Ok(Value::Bool(true)) => {}
+                Ok(Value::Bool(false)) => return Ok(()),
+                Ok(_) => return into.fail(no_such_overload()),
+                Err(error) => return into.fail(error),
             }
         }
         self.context.charge(1)?;
         match append {
             Append::Item { item, list } => {
-                let value = self.eval(item)?;
+                let value = self.eval(item);
+                if matches!(value, Err(EvalError::CostLimit)) {
+                    return Err(EvalError::CostLimit);
+                }
                 let constant = self.plan.constants.contains_key(&list);
                 self.context
                     .charge(if constant { 1 } else { LIST_COST + 1 })?;
-                into.items.push(value);
+                match value {
+                    Ok(value) if into.failed.is_none() => into.items.push(value),
+                    Err(error) if into.failed.is_none() => return into.fail(error),
+                    _ => {}
+                }
             }
             Append::Insert(call, args) => {
-                let mut values = Vec::with_capacity(args.len());
-                for &arg in args {
-                    values.push(self.eval(arg)?);
+                // The call also has the accumulator as an argument; see `native`.
+                let pair = args.len() == 1;
+                if into.failed.is_some() && !pair {
+                    return Ok(());
                 }
-                let cost = match self.plan.ops.get(&call) {
-                    Some(Op::Native(_, CallKind::Fixed(cost))) => *cost,
-                    _ => 1,
-                };
-                self.context.charge(cost)?;
-                library::insert(&mut self.context, &mut into.entries, &values)?;
+                let mut values = Vec::with_capacity(args.len());
+                let mut failed = None;
+                for &arg in args {
+                    match self.eval(arg) {
+                        Ok(value) => values.push(value),
+                        Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                        Err(error) => {
+                            failed = Some(error);
+                            break;
+                        }
+                    }
+                }
+                let reached = values.len() + usize::from(failed.is_some());
+                if reached == args.len() {
+                    let cost = match self.plan.ops.get(&call) {
+                        Some(Op::Native(_, CallKind::Fixed(cost))) => *cost,
+                        _ => 1,
+                    };
+                    self.context.charge(cost)?;
+                }
+                if into.failed.is_some() {
+                    return Ok(());
+                }
+                if failed.is_none() {
+                    let inserted = library::insert(&mut self.context, &mut into.entries, &values);
+                    failed = inserted.err();
+                }
+                if let Some(error) = failed {
+                    return into.fail(error);
+                }
             }
         }
         Ok(())
@@ -171,6 +215,23 @@ impl<'a> Evaluator<'a> {
     }
 }
 
+/// Names the type of a value as cel-go does if it cannot be iterated.
+fn range_type(value: &Value) -> Option<&'static str> {
+    Some(match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Optional(_) => "*types.Optional",
+        _ => return None,
+    })
+}
+
 /// The part that a comprehension adds to its result in each step.
 #[derive(Debug, Clone, Copy)]
 enum Append<'a> {
@@ -185,4 +246,18 @@ enum Append<'a> {
 struct Collected {
     items: Vec<Value>,
     entries: Map,
+    /// Why a step failed. As in cel-go, the loop goes on, and its result is this error.
+    failed: Option<Arc<str>>,
+}
+
+impl Collected {
+    fn fail(&mut self, error: EvalError) -> Result<(), EvalError> {
+        match error {
+            EvalError::Failed(why) => {
+                self.failed = Some(why.into());
+                Ok(())
+            }
+            limit @ EvalError::CostLimit => Err(limit),
+        }
+    }
 }

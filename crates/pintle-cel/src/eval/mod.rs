@@ -12,7 +12,7 @@ use regex::Regex;
 pub(crate) use self::index::{contains, index, optional_index};
 use self::plan::Op;
 pub(crate) use self::plan::{Plan, plan};
-use crate::ast::{Ast, Expr, Field, Id};
+use crate::ast::{Ast, Entry, Expr, Field, Id};
 use crate::cost::{LIST_COST, MAP_COST, STRUCT_COST};
 use crate::functions;
 use crate::library::Native;
@@ -58,6 +58,11 @@ impl Context {
         } else {
             Ok(())
         }
+    }
+
+    /// Takes back the cost of an attribute whose presence could not be tested.
+    fn refund(&mut self) {
+        self.cost = self.cost.saturating_sub(1);
     }
 
     /// Returns the remaining budget.
@@ -131,12 +136,12 @@ impl<'a> Evaluator<'a> {
 
     /// Evaluates the operand of a selection. A computed value starts a new attribute.
     fn start(&mut self, id: Id) -> Evaluated {
-        let value = self.eval(id)?;
+        let value = self.eval(id);
         let conditional = matches!(self.plan.ops.get(&id), Some(Op::Conditional));
         if !conditional && !self.is_attribute(id) {
             self.context.charge(1)?;
         }
-        Ok(value)
+        value
     }
 
     /// Returns true if an attribute with a cost begins here. An attribute that a conditional
@@ -170,17 +175,19 @@ impl<'a> Evaluator<'a> {
             return Err(no_such_overload());
         };
         let target = self.start(target)?;
-        let index = self.uncharged(key)?;
-        let conditional = matches!(self.plan.ops.get(&key), Some(Op::Conditional));
-        let cost = u64::from(!conditional);
+        if matches!(target, Value::Optional(None)) {
+            return Ok(target);
+        }
+        let index = self.uncharged(key);
         let optional = optional || matches!(target, Value::Optional(_));
         if !optional {
-            self.context.charge(cost)?;
+            self.context.charge(1)?;
         }
+        let index = index?;
         let found = native(&mut self.context, &[target, index])?;
         // Absent values cost nothing.
         if optional && !matches!(found, Value::Optional(None)) {
-            self.context.charge(cost)?;
+            self.context.charge(1)?;
         }
         Ok(found)
     }
@@ -197,8 +204,11 @@ impl<'a> Evaluator<'a> {
     }
 
     fn select(&mut self, operand: Id, field: &Arc<str>, test: bool) -> Evaluated {
-        let target = self.start(operand)?;
-        let (target, optional) = match target {
+        let target = self.start(operand);
+        if test && target.is_err() {
+            self.context.refund();
+        }
+        let (target, optional) = match target? {
             Value::Optional(None) => return Ok(self.absent(test)),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, false),
@@ -232,7 +242,7 @@ impl<'a> Evaluator<'a> {
     /// costs nothing.
     fn absent(&mut self, test: bool) -> Value {
         if test {
-            self.context.cost = self.context.cost.saturating_sub(1);
+            self.context.refund();
             return Value::Bool(false);
         }
         Value::Optional(None)
@@ -280,20 +290,62 @@ impl<'a> Evaluator<'a> {
         target: Option<Id>,
         args: &'a [Id],
     ) -> Evaluated {
-        let mut values = Vec::with_capacity(args.len() + 1);
-        for id in target.iter().chain(args) {
-            values.push(self.eval(*id)?);
+        let count = args.len() + usize::from(target.is_some());
+        let mut values = Vec::with_capacity(count);
+        let mut failed = None;
+        for &arg in target.iter().chain(args) {
+            match self.eval(arg) {
+                Ok(value) => values.push(value),
+                Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    values.push(Value::Null);
+                    if self.stops_at_failure(id, args, count) {
+                        break;
+                    }
+                }
+            }
+        }
+        // cel-go charges a call with failed arguments too, unless it skipped some of them.
+        if let Some(error) = failed {
+            if values.len() == count {
+                let cost = runtime_cost::before(kind, &values)
+                    .unwrap_or_else(|| runtime_cost::after(kind, &Value::Null));
+                self.context.charge(cost)?;
+            }
+            return Err(error);
         }
         // Charge before doing the work if the arguments determine the cost.
         let before = runtime_cost::before(kind, &values);
         self.context.charge(before.unwrap_or_default())?;
         let result = native(&mut self.context, &values);
-        let result = result.map_err(|error| self.named(id, error, &values))?;
         if before.is_none() {
-            let cost = runtime_cost::after(kind, &result);
+            let cost = runtime_cost::after(kind, result.as_ref().unwrap_or(&Value::Null));
             self.context.charge(cost)?;
         }
-        Ok(result)
+        result.map_err(|error| self.named(id, error, &values))
+    }
+
+    /// Returns whether a failed argument keeps the next ones from being evaluated. cel-go evaluates
+    /// both arguments of a binary call, unless it has to choose between overloads and some of them
+    /// have more arguments, or an optimization has the same effect.
+    fn stops_at_failure(&self, id: Id, args: &[Id], count: usize) -> bool {
+        let Expr::Call { function, .. } = self.ast.expr(id) else {
+            return true;
+        };
+        let is_constant = |id: &Id| {
+            matches!(self.ast.expr(*id), Expr::Literal(_)) || self.plan.constants.contains_key(id)
+        };
+        count > 2
+            || match &**function {
+                "format" => true,
+                "add" | "compareTo" | "containsCIDR" | "containsIP" | "indexOf"
+                | "isGreaterThan" | "isLessThan" | "lastIndexOf" | "sub" => {
+                    self.plan.ambiguous.contains(&id)
+                }
+                "find" | "findAll" | "matches" => args.last().is_some_and(is_constant),
+                _ => false,
+            }
     }
 
     /// Returns the error of a call that no overload fits. It names the function where cel-go does:
@@ -312,6 +364,7 @@ impl<'a> Evaluator<'a> {
         match &**function {
             "contains" | "startsWith" | "endsWith" | "bool" | "bytes" | "double" | "duration"
             | "int" | "string" | "timestamp" | "uint" => error,
+            "containsIP" if matches!(values, [Value::Library(_), Value::String(_)]) => error,
             name @ ("matches" | "size") => fail(format!("no such overload: {name}")),
             name if name.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                 fail(format!("no such overload: {name}({})", types()))
@@ -345,6 +398,12 @@ impl<'a> Evaluator<'a> {
     }
 
     fn list(&mut self, items: &'a [(Id, bool)]) -> Evaluated {
+        let values = self.items(items);
+        self.context.charge(LIST_COST)?;
+        Ok(Value::list(values?))
+    }
+
+    fn items(&mut self, items: &'a [(Id, bool)]) -> Result<Vec<Value>, EvalError> {
         let mut values = Vec::with_capacity(items.len());
         for &(item, optional) in items {
             match (self.eval(item)?, optional) {
@@ -359,14 +418,22 @@ impl<'a> Evaluator<'a> {
                 (value, false) => values.push(value),
             }
         }
-        self.context.charge(LIST_COST)?;
-        Ok(Value::list(values))
+        Ok(values)
     }
 
     fn map(&mut self, id: Id) -> Evaluated {
         let Expr::Map(list) = self.ast.expr(id) else {
             return Err(no_such_overload());
         };
+        let entries = self.entries(list);
+        self.context.charge(MAP_COST)?;
+        Ok(Value::Map(Arc::new(Map {
+            entries: entries?,
+            hidden: BTreeMap::new(),
+        })))
+    }
+
+    fn entries(&mut self, list: &'a [Entry]) -> Result<BTreeMap<Key, Value>, EvalError> {
         let mut entries = BTreeMap::new();
         for entry in list {
             let key = self.eval(entry.key)?;
@@ -382,14 +449,25 @@ impl<'a> Evaluator<'a> {
             };
             entries.insert(Key::of(&key)?, value);
         }
-        self.context.charge(MAP_COST)?;
-        Ok(Value::Map(Arc::new(Map {
-            entries,
-            hidden: BTreeMap::new(),
-        })))
+        Ok(entries)
     }
 
     fn message(&mut self, name: &Arc<str>, list: &'a [Field]) -> Evaluated {
+        let fields = self.fields(list);
+        self.context.charge(STRUCT_COST)?;
+        let message = Message {
+            name: name.trim_start_matches('.').into(),
+            fields: fields?,
+        };
+        if let Some(field) = message.misfit() {
+            return Err(fail(format!(
+                "unexpected type for JSONPatchType '{field}' field"
+            )));
+        }
+        Ok(Value::Message(Arc::new(message)))
+    }
+
+    fn fields(&mut self, list: &'a [Field]) -> Result<BTreeMap<Arc<str>, Value>, EvalError> {
         let mut fields = BTreeMap::new();
         for field in list {
             let value = match (self.eval(field.value)?, field.optional) {
@@ -405,17 +483,7 @@ impl<'a> Evaluator<'a> {
             };
             fields.insert(field.name.clone(), value);
         }
-        self.context.charge(STRUCT_COST)?;
-        let message = Message {
-            name: name.trim_start_matches('.').into(),
-            fields,
-        };
-        if let Some(field) = message.misfit() {
-            return Err(fail(format!(
-                "unexpected type for JSONPatchType '{field}' field"
-            )));
-        }
-        Ok(Value::Message(Arc::new(message)))
+        Ok(fields)
     }
 }
 

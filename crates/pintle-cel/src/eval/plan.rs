@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     /// The values of constants, which cost nothing: cel-go computes them once, when it plans the
     /// expression.
     pub(super) constants: BTreeMap<Id, Value>,
+    /// Calls whose overload depends on the types of their arguments at run time.
+    pub(super) ambiguous: BTreeSet<Id>,
 }
 
 /// Prepares a checked expression. Fails if a constant part of it cannot be evaluated or a literal
@@ -46,7 +48,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, EvalError> {
         bound: bound_names(ast),
         known: BTreeMap::new(),
     };
-    let mut ops = BTreeMap::new();
+    let (mut ops, mut ambiguous) = (BTreeMap::new(), BTreeSet::new());
     for id in 0..ast.len() {
         let id = Id::try_from(id).unwrap_or(Id::MAX);
         planner.constant(id)?;
@@ -54,6 +56,9 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, EvalError> {
             continue;
         };
         ops.insert(id, planner.op(id, function, args)?);
+        if checked.overloads(id).len() > 1 {
+            ambiguous.insert(id);
+        }
         if let ("find" | "findAll", Some(&pattern)) = (&**function, args.first())
             && let Some(text) = ast.literal_string(pattern)
         {
@@ -64,6 +69,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Result<Plan, EvalError> {
     Ok(Plan {
         ops,
         constants: known.filter_map(|(id, value)| Some((id, value?))).collect(),
+        ambiguous,
     })
 }
 

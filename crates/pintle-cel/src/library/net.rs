@@ -234,7 +234,8 @@ fn contains_ip(_: &mut Context, args: &[Value]) -> Evaluated {
     let network = cidr(args)?;
     let ip = match args {
         [_, Value::Library(Library::Ip(ip))] => *ip,
-        [_, Value::String(text)] => parse_ip(text).map_err(fail)?,
+        // Upstream loses the reason why the text is not an address.
+        [_, Value::String(text)] => parse_ip(text).map_err(|_| no_such_overload())?,
         _ => return Err(no_such_overload()),
     };
     Ok(Value::Bool(inside(network, ip)))

@@ -3,6 +3,7 @@
 mod admission;
 mod costs;
 mod errors;
+mod failures;
 mod hostile;
 mod language;
 mod schemas;
