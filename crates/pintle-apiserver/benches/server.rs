@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench -p pintle-apiserver --bench server
 //! cargo bench -p pintle-apiserver --bench server -- --pods 10000
+//! cargo bench -p pintle-apiserver --bench server -- --crds
 //! ```
 //!
 //! Reports CPU time of that thread; the list row shows the best of several rounds. `cargo xtask
@@ -287,6 +288,83 @@ async fn lists(pods: usize) {
     );
 }
 
+/// A CRD of about thirty kilobytes with a few rules.
+fn definition(index: usize) -> Bytes {
+    let property = |n: usize| {
+        let words = "describes the field for people who read the reference ".repeat(2);
+        let field = json!({ "type": "string", "maxLength": 64, "description": words });
+        let item = json!({ "type": "object", "properties": { "name": field, "value": field } });
+        let list = json!({ "type": "array", "maxItems": 16, "items": item });
+        let rule = json!([{ "rule": "self.list.all(item, item.name != item.value)" }]);
+        let properties = json!({ "list": list, "text": field });
+        let mut object = json!({ "type": "object", "properties": properties });
+        if n % 10 == 0 {
+            object["x-kubernetes-validations"] = rule;
+        }
+        (format!("field{n}"), object)
+    };
+    let spec: serde_json::Map<_, _> = (0..50).map(property).collect();
+    let schema = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "properties": spec },
+        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+    } });
+    let (group, kind) = (
+        format!("group{}.example.com", index / 4),
+        format!("Kind{index}"),
+    );
+    let plural = format!("kind{index}s");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "kind": kind, "plural": plural },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": schema }, "subresources": { "status": {} } }],
+        },
+    });
+    Bytes::from(definition.to_string())
+}
+
+/// Installs CRDs, and reads what kubectl reads after that.
+async fn definitions(count: usize) {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let bodies: Vec<Bytes> = (0..count).map(definition).collect();
+    let bytes: usize = bodies.iter().map(Bytes::len).sum();
+    let (before, mut half) = (cpu(), Duration::ZERO);
+    for (i, body) in bodies.into_iter().enumerate() {
+        if i == count / 2 {
+            half = since(before);
+        }
+        write(&service, Method::POST, path, body).await;
+    }
+    let took = since(before);
+    println!(
+        "{count} CRDs of {} KB: {:.0} ms, the second half {:.2} times the first",
+        bytes / count / 1000,
+        took.as_secs_f64() * 1e3,
+        (took - half).as_secs_f64() / half.as_secs_f64()
+    );
+    for path in [
+        "/apis",
+        "/openapi/v3",
+        "/openapi/v3/apis/group0.example.com/v1",
+        "/openapi/v2",
+    ] {
+        let before = cpu();
+        let (status, body) = send(&service, Method::GET, path, Bytes::new()).await;
+        assert_eq!(status, StatusCode::OK);
+        let length = body.collect().await.unwrap().to_bytes().len();
+        println!(
+            "  then {path}: {:.1} ms, {} KB",
+            since(before).as_secs_f64() * 1e3,
+            length / 1000
+        );
+    }
+}
+
 fn rate(what: &str, count: usize, took: Duration) {
     println!(
         "{what}: {:.0} per second ({:.1} µs each)",
@@ -300,7 +378,14 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let at = arguments.iter().position(|argument| argument == "--pods");
     let pods = at.and_then(|at| arguments.get(at + 1)?.parse().ok());
+    if arguments.iter().any(|argument| argument == "--crds") {
+        for count in [300, 300, 600] {
+            definitions(count).await;
+        }
+        return;
+    }
     let server = start().await;
+    definitions(300).await;
     for _ in 0..ROUNDS {
         typed_creates(20_000).await;
         writes(20_000).await;

@@ -291,7 +291,7 @@ async fn hostile_crds_are_rejected_within_limits() {
     let rule =
         |rule: String| json!({ "type": "string", "x-kubernetes-validations": [{ "rule": rule }] });
     for (case, property, part) in [
-        ("deep", deep, "recursion limit"),
+        ("deep", deep, "at most 127 levels"),
         ("long", rule("a".repeat(120_000)), "size exceeds limit"),
     ] {
         let (code, status) = http.post(DEFINITIONS, &with(property)).await;

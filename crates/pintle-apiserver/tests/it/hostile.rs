@@ -224,3 +224,62 @@ async fn growing_expressions_are_rejected_or_run_out_of_budget() {
             .await;
     }
 }
+
+/// kube-apiserver accepts schemas of about 5,000 objects, as many as 10,000 levels of JSON hold.
+///
+/// Proves errors/depth.
+#[tokio::test]
+async fn deep_crds_are_refused_in_every_encoding() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(
+        http.post(DEFINITIONS, &with(json!({ "type": "string" })))
+            .await
+            .0,
+        201
+    );
+    let text = with(json!("HERE")).to_string();
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let apply = format!("{path}?fieldManager=me&force=true");
+    let value = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/a";
+    for (open, close) in [
+        (r#"{"type":"object","properties":{"a":"#, "}}"),
+        (r#"{"type":"array","items":"#, "}"),
+        (r#"{"type":"object","additionalProperties":"#, "}"),
+        (r#"{"not":"#, "}"),
+        (r#"{"allOf":["#, "]}"),
+        (r#"{"type":"object","default":{"a":"#, "}}"),
+    ] {
+        for levels in [200, 10_000, 50_000] {
+            let deep = format!(
+                "{}{{\"type\":\"string\"}}{}",
+                open.repeat(levels),
+                close.repeat(levels)
+            );
+            let whole = text.replace("\"HERE\"", &deep);
+            let patch = format!(r#"[{{"op":"replace","path":"{value}","value":{deep}}}]"#);
+            for (method, path, kind, body) in [
+                ("POST", DEFINITIONS, "application/json", &whole),
+                ("POST", DEFINITIONS, "application/yaml", &whole),
+                ("PUT", path.as_str(), "application/json", &whole),
+                ("PATCH", &path, "application/merge-patch+json", &whole),
+                ("PATCH", &path, "application/json-patch+json", &patch),
+                ("PATCH", &apply, "application/apply-patch+yaml", &whole),
+            ] {
+                if body.len() > 2_500_000 {
+                    continue;
+                }
+                let (code, status) = http.raw(method, path, kind, body.clone()).await;
+                let why = message(&status).to_lowercase();
+                let says_why = ["depth", "deep", "nest", "recursion", "budget"]
+                    .iter()
+                    .any(|word| why.contains(word));
+                assert!(
+                    (400..500).contains(&code) && says_why && why.len() < 10_000,
+                    "{method} {kind} {open} {levels}: {code} {why:.300}"
+                );
+            }
+        }
+    }
+    assert_eq!(http.get(&path).await.0, 200);
+}

@@ -15,7 +15,7 @@ use crate::{
     codec::{json, protobuf},
     meta::{self, Tree},
     patch::json_kind,
-    schema::field::FieldError,
+    schema::{MAX_DEPTH, field::FieldError},
 };
 
 const ACCEPTED: &[&str] = &[
@@ -83,6 +83,9 @@ pub(crate) fn json_problem(error: &serde_json::Error, text: &[u8]) -> String {
         return "unexpected end of JSON input".to_owned();
     }
     let text_of_error = error.to_string();
+    if let Some(place) = text_of_error.strip_prefix("recursion limit exceeded") {
+        return format!("exceeded max depth: at most {MAX_DEPTH} levels are allowed{place}");
+    }
     let mut lines = text.split(|byte| *byte == b'\n');
     let line = lines.nth(error.line().saturating_sub(1));
     let found = line.and_then(|line| line.get(error.column().saturating_sub(1)));

@@ -7,7 +7,7 @@ mod validate;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -77,6 +77,25 @@ pub(crate) struct CustomVersion {
     pub(crate) superseded: CancellationToken,
     /// The version's entry in `spec.versions`.
     pub(crate) version: Value,
+    /// A hash of this entry, computed when it is first needed.
+    pub(super) digest: OnceLock<u64>,
+}
+
+impl CustomVersion {
+    /// Returns a hash of the version's entry in `spec.versions`.
+    pub(crate) fn digest(&self) -> u64 {
+        *self.digest.get_or_init(|| {
+            #[cfg(test)]
+            DIGESTS.set(DIGESTS.get() + 1);
+            StableHash::of(self.version.to_string().as_bytes())
+        })
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Counts versions hashed on this thread, so that tests can measure work.
+    pub(crate) static DIGESTS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// A definition, with its identifying fields parsed.
@@ -235,6 +254,7 @@ impl Definition {
             deprecation: self.deprecation(version),
             superseded,
             version: version.clone(),
+            digest: OnceLock::new(),
         }
     }
 

@@ -46,9 +46,18 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
 /// and some of what `old` already broke may stay.
 pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let definition = Definition::read(tree);
-    let ratchet = Ratchet::of(&definition, old);
+    // Ratcheting only tolerates errors, so an update without errors need not be compared.
+    let errors = check_update_with(&definition, old, &Ratchet::default());
+    if errors.is_empty() {
+        return errors;
+    }
+    check_update_with(&definition, old, &Ratchet::of(&definition, old))
+}
+
+fn check_update_with(definition: &Definition, old: &Tree, ratchet: &Ratchet) -> Vec<FieldError> {
+    let tree = &definition.tree;
     let mut errors = Vec::new();
-    check_spec(&definition, &ratchet, &mut errors);
+    check_spec(definition, ratchet, &mut errors);
     spec::check_ca_bundle(tree, old, &mut errors);
     let mut immutable = |path: &[&str]| {
         let (now, before) = (at(tree, path), at(old, path));
@@ -64,9 +73,9 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     immutable(&["spec", "group"]);
     immutable(&["spec", "names", "plural"]);
     let stored = strings(at(tree, &["status", "storedVersions"]));
-    check_stored_versions(&definition, &stored, &mut errors);
+    check_stored_versions(definition, &stored, &mut errors);
     check_approval(tree, Some(old), &mut errors);
-    check_preserved(tree, &ratchet, &mut errors);
+    check_preserved(tree, ratchet, &mut errors);
     errors
 }
 

@@ -116,7 +116,7 @@ fn index(catalog: &Catalog) -> Value {
 fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     let resources = catalog.of_version(group, version).flat_map(|resource| {
         let custom = resource.custom.as_ref();
-        let custom = custom.map(|custom| Cow::Owned(custom.version.to_string()));
+        let custom = custom.map(|custom| Cow::Owned(format!("{:x}", custom.digest())));
         [Cow::Borrowed(resource.plural.as_str())]
             .into_iter()
             .chain(custom)
@@ -139,7 +139,15 @@ fn hash<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> String {
     format!("{:016X}", hash.finish())
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Counts documents built on this thread, so that tests can measure work.
+    pub(crate) static BUILT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 fn document(catalog: &Catalog, group: &str, version: &str) -> Value {
+    #[cfg(test)]
+    BUILT.set(BUILT.get() + 1);
     let (major, minor) = KUBERNETES;
     let mut all = Map::new();
     for resource in catalog.of_version(group, version) {

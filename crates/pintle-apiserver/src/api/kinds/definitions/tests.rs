@@ -1,9 +1,14 @@
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
 use crate::{
     ApiServer,
-    api::write::Written,
+    api::{
+        discovery::openapi::{self, BUILT},
+        write::Written,
+    },
+    registry::crd::DIGESTS,
     schema::structural::PARSED,
     store::{CollectionId, DECODED, Lost},
 };
@@ -160,8 +165,11 @@ fn name_freed_before_a_conflict_is_published_is_assigned() {
 fn installing_a_definition_decodes_no_other() {
     let api = Arc::clone(&ApiServer::builder().build().api);
     let definitions = api.definition_resource().unwrap();
-    let mut work = Vec::new();
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let (mut work, mut hashed) = (Vec::new(), Vec::new());
     PARSED.set(0);
+    BUILT.set(0);
+    DIGESTS.set(0);
     for batch in 0..3 {
         DECODED.set(0);
         for i in 0..100 {
@@ -175,7 +183,12 @@ fn installing_a_definition_decodes_no_other() {
             create(&api, &definitions, definition).unwrap();
         }
         work.push(DECODED.get());
+        // The index of documents names each by a hash, and computes only those of new kinds.
+        openapi::answer("", &api.registry.catalog(), &parts, Timestamp::UNIX_EPOCH);
+        hashed.push(DIGESTS.take());
     }
+    assert_eq!(hashed, [100; 3]);
+    assert_eq!(BUILT.get(), 0);
     assert_eq!(
         api.registry
             .catalog()
