@@ -298,7 +298,7 @@ fn definition(index: usize) -> Bytes {
         let rule = json!([{ "rule": "self.list.all(item, item.name != item.value)" }]);
         let properties = json!({ "list": list, "text": field });
         let mut object = json!({ "type": "object", "properties": properties });
-        if n % 10 == 0 {
+        if n.is_multiple_of(10) {
             object["x-kubernetes-validations"] = rule;
         }
         (format!("field{n}"), object)
@@ -345,7 +345,7 @@ async fn definitions(count: usize) {
         "{count} CRDs of {} KB: {:.0} ms, the second half {:.2} times the first",
         bytes / count / 1000,
         took.as_secs_f64() * 1e3,
-        (took - half).as_secs_f64() / half.as_secs_f64()
+        took.saturating_sub(half).as_secs_f64() / half.as_secs_f64()
     );
     for path in [
         "/apis",

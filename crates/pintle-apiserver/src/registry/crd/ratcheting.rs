@@ -92,12 +92,10 @@ fn schema_of(version: &Value) -> Option<&Value> {
 fn unchanged(new: &Definition, old: &Definition) -> BTreeSet<String> {
     // Upstream finds a schema that all old versions have in common by any name.
     let common = Parts::of(old).common_schema();
-    let same = |version: &&Value| match common {
-        Some(common) => Some(common) == schema_of(version),
-        None => {
-            let mut before = old.versions().filter(|old| old["name"] == version["name"]);
-            before.any(|before| schema_of(before) == schema_of(version))
-        }
+    let same = |version: &&Value| {
+        let mut named = old.versions().filter(|old| old["name"] == version["name"]);
+        let before = common.or_else(|| named.find_map(schema_of));
+        before == schema_of(version)
     };
     let names = new.versions().filter(same);
     names.map(|version| string(&version["name"])).collect()

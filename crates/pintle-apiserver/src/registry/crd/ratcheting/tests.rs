@@ -5,26 +5,30 @@ use serde_json::{Value, json};
 use super::super::check_update;
 
 fn definition(versions: Value) -> Value {
-    json!({
+    let mut definition = json!({
         "metadata": { "name": "foos.example.com" },
         "spec": {
             "group": "example.com", "scope": "Namespaced",
             "names": { "plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList" },
             "conversion": { "strategy": "None" },
-            "versions": versions,
         },
         "status": { "storedVersions": ["v1"] },
-    })
+    });
+    definition["spec"]["versions"] = versions;
+    definition
 }
 
 fn version(name: &str, schema: Value) -> Value {
-    let schema = json!({ "openAPIV3Schema": schema });
-    json!({ "name": name, "served": true, "storage": name == "v1", "schema": schema })
+    let mut version =
+        json!({ "name": name, "served": true, "storage": name == "v1", "schema": {} });
+    version["schema"]["openAPIV3Schema"] = schema;
+    version
 }
 
 /// A definition whose only version has these properties.
 fn with(properties: Value) -> Value {
-    let schema = json!({ "type": "object", "properties": properties });
+    let mut schema = json!({ "type": "object" });
+    schema["properties"] = properties;
     definition(json!([version("v1", schema)]))
 }
 
