@@ -469,3 +469,37 @@ async fn defaults_must_result_in_valid_metadata() {
         "{found:?}"
     );
 }
+
+/// Proves openapi/documents.
+#[tokio::test]
+async fn hash_of_a_document_changes_with_names_and_scope() {
+    let server = server();
+    let http = http(&server);
+    let definition = foo_definition();
+    let mut renamed = definition.clone();
+    renamed["spec"]["names"]["kind"] = "Food".into();
+    let mut relisted = definition.clone();
+    relisted["spec"]["names"]["listKind"] = "Foos".into();
+    let mut global = definition.clone();
+    global["spec"]["scope"] = "Cluster".into();
+    let mut seen = Vec::new();
+    for definition in [definition, renamed, relisted, global] {
+        // The names and the scope of a definition change if it is created again.
+        assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+        let (_, index) = http.get("/openapi/v3").await;
+        let url = &index["paths"]["apis/example.com/v1"]["serverRelativeURL"];
+        let url = url.as_str().unwrap().to_owned();
+        let request = http::Request::get("/openapi/v2").body(Vec::new().into());
+        let response = http.send(request.unwrap()).await;
+        let tag = response.headers()["etag"].clone();
+        let (_, document) = http.get("/openapi/v2").await;
+        for (before_url, before_tag, before) in &seen {
+            assert_ne!(&document, before);
+            assert_ne!(&url, before_url, "{definition}");
+            assert_ne!(&tag, before_tag, "{definition}");
+        }
+        seen.push((url, tag, document));
+        let path = format!("{DEFINITIONS}/foos.example.com");
+        assert_eq!(http.delete(&path).await.0, 200);
+    }
+}

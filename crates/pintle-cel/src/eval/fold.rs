@@ -84,6 +84,8 @@ impl<'a> Evaluator<'a> {
         first: Value,
         second: Option<Value>,
     ) -> Result<bool, EvalError> {
+        // A step can be free, as in cel-go, which relies on a deadline.
+        self.context.work.spend(1)?;
         let depth = self.scopes.len();
         self.scopes.push((fold.var.clone(), first));
         if let (Some(name), Some(value)) = (&fold.var2, second) {

@@ -50,6 +50,20 @@ fn the_deepest_allowed_expressions_run() {
 }
 
 /// Proves cel/budget.
+///
+/// As in cel-go, a step that appends nothing can be free.
+#[test]
+fn loops_of_free_steps_run_out_of_budget() {
+    let list = serde_json::json!({ "l": vec![0; 5_000] });
+    let list = Value::from_json(&list);
+    let env = Env::new().variable("self", Type::Dyn);
+    let source = "self.l.filter(x, self.l.filter(y, false).size() == 0).size() == 1";
+    let program = env.compile(source).unwrap();
+    let done = program.eval(&[("self", list)], 1_000_000);
+    assert_eq!(done.result.unwrap_err(), EvalError::CostLimit);
+}
+
+/// Proves cel/budget.
 #[test]
 fn expressions_that_grow_run_out_of_budget() {
     let numbers = "[1,2,3,4,5,6,7,8,9,10]";

@@ -115,11 +115,18 @@ fn index(catalog: &Catalog) -> Value {
 /// change with the server, custom resources with their CRD.
 fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     let resources = catalog.of_version(group, version).flat_map(|resource| {
-        let custom = resource.custom.as_ref();
-        let custom = custom.map(|custom| Cow::Owned(format!("{:x}", custom.digest())));
+        let custom = resource.custom.as_ref().map(|custom| {
+            // A definition that is deleted and created again can have other names and another scope.
+            [
+                Cow::Borrowed(resource.kind.as_str()),
+                Cow::Borrowed(resource.list_kind.as_str()),
+                Cow::Borrowed(if resource.namespaced { "n" } else { "c" }),
+                Cow::Owned(format!("{:x}", custom.digest())),
+            ]
+        });
         [Cow::Borrowed(resource.plural.as_str())]
             .into_iter()
-            .chain(custom)
+            .chain(custom.into_iter().flatten())
     });
     hash(resources)
 }
