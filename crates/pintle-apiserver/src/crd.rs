@@ -3,7 +3,11 @@
 //! [`Crd::parse`] accepts what the server would accept and rejects the rest with the same messages.
 //! An object then passes the same steps as on the server: [`prune`](Crd::prune) drops unknown
 //! fields, [`default`](Crd::default) fills in missing ones, [`validate`](Crd::validate) checks the
-//! schema and evaluates the CEL rules.
+//! schema and evaluates the CEL rules. [`validate_update`](Crd::validate_update) also evaluates
+//! transition rules, which use `oldSelf`.
+//!
+//! In tests, print an [`Error`] instead of unwrapping it: CEL shows where in a rule it failed on
+//! lines of their own, which the debug form escapes.
 //!
 //! ```
 //! use pintle_apiserver::crd::Crd;
