@@ -230,14 +230,20 @@ impl Api {
         };
         let closing = parts.extensions.get::<Closing>();
         let query = Query::parse(parts.uri.query());
+        // The headers and the body of a connect are for what it connects to.
+        let connects = target.is_connect();
         let call = Call {
             target,
-            form: negotiate::form(&parts.headers, &query)?,
+            form: if connects {
+                Form::default()
+            } else {
+                negotiate::form(&parts.headers, &query)?
+            },
             closing: closing.map_or_else(|| self.closing.clone(), |closing| closing.0.clone()),
             query,
             method: parts.method,
             headers: parts.headers,
-            body: body?,
+            body: if connects { Bytes::new() } else { body? },
             user,
             upgrade: parts.extensions.get::<Upgrade>().cloned(),
             warnings: Warnings::default(),
@@ -282,6 +288,9 @@ impl Api {
                 Some(_) => call.missing(),
                 None => ApiError::unknown_resource(),
             })?;
+            if call.target.is_connect() {
+                return Box::pin(self.connect(&call, sub)).await;
+            }
             let verb = call.verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
             let sub = sub.name.clone();
@@ -336,7 +345,6 @@ impl Api {
             ("eviction", CREATE) => self.evict(call).await,
             ("token", CREATE) => self.create_token(call).await,
             ("log", _) => self.pod_log(call),
-            ("exec" | "attach" | "portforward" | "proxy", _) => self.connect(call, sub).await,
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",
                 call.target.resource.plural

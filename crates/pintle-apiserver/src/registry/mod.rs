@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::crd::{Definition, Entry, Names, version_order};
 pub(crate) use self::{
     crd::{Claim, Conflict},
-    resource::{Resource, api_version},
+    resource::{Resource, Sub, api_version},
 };
 use crate::{
     schema::builtin::{self, group_versions},

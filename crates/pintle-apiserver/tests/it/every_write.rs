@@ -260,6 +260,9 @@ async fn part(
     if connects {
         add("GET", JSON, json!({}));
         add("POST", JSON, json!({}));
+        if sub == "proxy" {
+            add("DELETE", JSON, json!({}));
+        }
         return;
     }
     if has("create") {

@@ -9,6 +9,7 @@ mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod volume_protection;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use self::{
     certificates::Certificates, claim_resize::ClaimResize, classes::DefaultClass,
     limit_ranger::LimitRanger, pod_security::PodSecurity, priority::Priority,
     resource_quota::ResourceQuota, runtime_class::RuntimeClass, service_account::ServiceAccount,
+    volume_protection::VolumeProtection,
 };
 use super::{
     Plugin, Request,
@@ -41,8 +43,8 @@ use crate::{
 /// `ResourceQuota`. Insert a new plugin at its place in that order.
 ///
 /// `NamespaceLifecycle` is part of the write path. Plugins that need nothing but the object itself
-/// are hooks of its kind: `TaintNodesByCondition`, `DefaultTolerationSeconds` and
-/// `StorageObjectInUseProtection`. Not implemented: `PodTopologyLabels`, `PodResizeValidator` and
+/// are hooks of its kind: `TaintNodesByCondition` and `DefaultTolerationSeconds`. Not implemented:
+/// `PodTopologyLabels`, `PodResizeValidator` and
 /// `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
@@ -51,6 +53,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(PodSecurity),
         Box::new(Priority),
         Box::new(DefaultClass::STORAGE),
+        Box::new(VolumeProtection),
         Box::new(ClaimResize),
         Box::new(RuntimeClass),
         Box::new(Certificates::Approval),

@@ -1,14 +1,7 @@
-//! Volumes and claims: finalizers protect them while they are in use.
+//! Volumes and claims.
 
-use super::{
-    Kind,
-    fields::{add, ensure_map},
-};
-use crate::{
-    api::request::options::Warnings,
-    meta::{self, Tree},
-    schema::typed::quantity::Amount,
-};
+use super::{Kind, fields::ensure_map};
+use crate::{api::request::options::Warnings, meta::Tree, schema::typed::quantity::Amount};
 
 /// The annotation that named the storage class of a claim before the field existed.
 const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -22,7 +15,6 @@ impl Kind for PersistentVolumes {
         if let Some(status) = ensure_map(object, "status") {
             status.insert("lastPhaseTransitionTime".into(), now.into());
         }
-        protect(object, "kubernetes.io/pv-protection");
     }
 }
 
@@ -31,10 +23,6 @@ impl Kind for PersistentVolumes {
 pub(super) struct PersistentVolumeClaims;
 
 impl Kind for PersistentVolumeClaims {
-    fn prepare_create(&self, object: &mut Tree, _now: &str) {
-        protect(object, "kubernetes.io/pvc-protection");
-    }
-
     fn warn(&self, claim: &Tree, _stored: Option<&Tree>, warnings: &Warnings) {
         let annotations = claim.get("metadata").map(|found| &found["annotations"]);
         if annotations.is_some_and(|found| !found[LEGACY_CLASS].is_null()) {
@@ -55,8 +43,4 @@ impl Kind for PersistentVolumeClaims {
             }
         }
     }
-}
-
-fn protect(object: &mut Tree, finalizer: &str) {
-    add(meta::metadata(object), "finalizers", finalizer);
 }

@@ -27,11 +27,8 @@ impl Call {
     /// Returns how long a request may take: the `timeout` parameter, capped by the server's limit.
     /// Watches and connections have no limit.
     pub(in crate::api) fn time_limit(&self) -> Result<Option<TimeLimit>, ApiError> {
-        let connects = matches!(
-            self.target.sub.as_deref(),
-            Some("exec" | "attach" | "portforward" | "proxy" | "log")
-        );
-        if connects || self.verb() == Some(WATCH) {
+        let streams = self.target.is_connect() || self.target.sub.as_deref() == Some("log");
+        if streams || self.verb() == Some(WATCH) {
             return Ok(None);
         }
         let wanted = match self.query.get("timeout") {

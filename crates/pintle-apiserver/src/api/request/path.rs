@@ -39,8 +39,8 @@ pub(crate) struct ResourcePath<'a> {
     pub(crate) plural: &'a str,
     pub(crate) name: &'a str,
     pub(crate) sub: &'a str,
-    /// Whether more segments follow the subresource.
-    pub(crate) continues: bool,
+    /// How many segments follow the subresource.
+    pub(crate) below: usize,
 }
 
 impl<'a> ResourcePath<'a> {
@@ -76,7 +76,7 @@ impl<'a> ResourcePath<'a> {
             plural: part(0),
             name: part(1),
             sub: part(2),
-            continues: rest.len() > 3,
+            below: rest.len().saturating_sub(3),
         })
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) sub: Option<String>,
+    /// The path below a proxy, with its slashes; empty if there is none.
+    pub(crate) subpath: String,
     /// The path had the old `/watch/` prefix.
     pub(crate) watch: bool,
 }
@@ -57,6 +59,9 @@ pub(crate) struct Target {
 pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
     let path = path::decoded(path);
     let parts = path::segments(&path);
+    if let Some(target) = proxy(catalog, &path, &parts) {
+        return Route::Resource(target);
+    }
     let route = match parts[..] {
         _ if parts.contains(&"") => Route::NotFound,
         [] => Route::Root,
@@ -105,7 +110,7 @@ fn group_version(catalog: &Catalog, group: &str, version: &str) -> Route {
 /// Returns the target of a resource path, or `None` if there is no such resource.
 fn target(catalog: &Catalog, path: &ResourcePath<'_>) -> Option<Target> {
     let watch = path.prefix == Some(Prefix::Watch);
-    let served = !path.continues
+    let served = path.below == 0
         && path.prefix != Some(Prefix::Proxy)
         // Only objects and collections can be watched.
         && (!watch || path.sub.is_empty());
@@ -123,8 +128,29 @@ fn target(catalog: &Catalog, path: &ResourcePath<'_>) -> Option<Target> {
         namespace: path.within.map(str::to_owned),
         name: part(path.name),
         sub: part(path.sub),
+        subpath: String::new(),
         watch,
     })
+}
+
+/// Returns the target of a path to a proxy. What follows is the path that it proxies to, whose
+/// segments may be empty.
+fn proxy(catalog: &Catalog, decoded: &str, parts: &[&str]) -> Option<Target> {
+    let path = ResourcePath::of(parts).filter(|path| path.sub == "proxy")?;
+    let (own, below) = parts.split_at(parts.len() - path.below);
+    let own_path = ResourcePath { below: 0, ..path };
+    let target = target(catalog, &own_path).filter(Target::is_connect)?;
+    if own.contains(&"") || target.resource.sub("proxy").is_none() {
+        return None;
+    }
+    let mut subpath = below.join("/");
+    if !subpath.is_empty() && !subpath.starts_with('/') {
+        subpath.insert(0, '/');
+    }
+    if decoded.ends_with('/') && !subpath.ends_with('/') {
+        subpath.push('/');
+    }
+    Some(Target { subpath, ..target })
 }
 
 impl Target {

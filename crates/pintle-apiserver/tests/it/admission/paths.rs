@@ -1,6 +1,7 @@
 //! Which writes are admitted, and with which kind.
 
 use super::*;
+use crate::support::{grant_cluster, http_as};
 
 /// Proves admission/every-write.
 #[tokio::test(start_paused = true)]
@@ -132,6 +133,184 @@ async fn subresources_are_admitted_with_their_own_kind() {
     );
     assert_eq!(lines(&seen), ["CREATE pods/eviction Eviction p"]);
     assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
+}
+
+/// Creates a Pod, a Service and a Node, and returns their paths.
+async fn connectable(http: &Http) -> [(&'static str, String); 3] {
+    http.post(PODS, &pod("p")).await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    http.post(services, &service).await;
+    let nodes = "/api/v1/nodes";
+    http.post(nodes, &json!({"metadata": {"name": "n"}})).await;
+    [
+        ("pods/proxy PodProxyOptions", format!("{PODS}/p")),
+        (
+            "services/proxy ServiceProxyOptions",
+            format!("{services}/s"),
+        ),
+        ("nodes/proxy NodeProxyOptions", format!("{nodes}/n")),
+    ]
+}
+
+/// Proves admission/every-write, subresources/connect.
+#[tokio::test(start_paused = true)]
+async fn proxies_are_admitted_with_every_method_and_path() {
+    let server = server();
+    let http = http(&server);
+    let objects = connectable(&http).await;
+    let (seen, _webhook) = observe(&server, "*/*");
+    for (line, object) in objects {
+        let name = object.rsplit('/').next().unwrap();
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            for (below, path) in [
+                ("", Value::Null),
+                ("/", json!("/")),
+                ("/a/b%20c/", json!("/a/b c/")),
+                ("//x?fieldManager=%00&timeout=never", json!("/x")),
+            ] {
+                let request = Request::builder()
+                    .method(method)
+                    .uri(format!("{object}/proxy{below}"))
+                    // These are for the other end.
+                    .header("accept", "image/png")
+                    .header("content-type", "application/octet-stream")
+                    .body(Full::new(Bytes::from_static(b"\x00")));
+                let response = http.send(request.unwrap()).await;
+                assert_eq!(response.status(), 501, "{method} {object}/proxy{below}");
+                {
+                    let seen = seen.lock().unwrap();
+                    let request = seen.last().unwrap();
+                    assert_eq!(request.object()["path"], path, "{method} {below}");
+                    assert_eq!(request.as_value()["options"], Value::Null);
+                }
+                assert_eq!(lines(&seen), [format!("CONNECT {line} {name}")]);
+            }
+        }
+    }
+}
+
+/// Proves admission/every-write, subresources/connect.
+#[tokio::test(start_paused = true)]
+async fn refused_connects_go_no_further() {
+    let server = server();
+    let http = http(&server);
+    let objects = connectable(&http).await;
+    let refuses = Webhook::validating("refuses.example.com", |_| async {
+        AdmissionResponse::deny("no connections")
+    })
+    .rule(["CONNECT"], [""], ["v1"], ["*/*"]);
+    let registration = server.register_webhook(&refuses).unwrap();
+    let missing = [
+        format!("{PODS}/missing/proxy"),
+        format!("{PODS}/missing/exec"),
+    ];
+    let proxies = objects
+        .iter()
+        .map(|(_, object)| format!("{object}/proxy/x"));
+    for path in proxies.chain(missing) {
+        for method in ["GET", "POST"] {
+            let (code, status) = http.raw(method, &path, "text/plain", "").await;
+            assert_eq!(code, 400, "{method} {path}: {status}");
+            let message = status["message"].as_str().unwrap();
+            assert!(
+                message.ends_with("denied the request: no connections"),
+                "{message}"
+            );
+        }
+    }
+    drop(registration);
+    let status =
+        |code: u16, reason: &str, message: &str| (code, reason.to_owned(), message.to_owned());
+    let not_served = |what: &str| {
+        status(
+            501,
+            "NotImplemented",
+            &format!("this server does not implement {what}"),
+        )
+    };
+    let (pods, proxy) = ("the proxy subresource of pods", "p/proxy");
+    for (method, below, expected) in [
+        ("GET", proxy, not_served(pods)),
+        ("GET", "p:80/proxy", not_served(pods)),
+        ("GET", "https:p:web/proxy/x", not_served(pods)),
+        (
+            "GET",
+            "ftp:p:1/proxy",
+            status(400, "BadRequest", "invalid pod request \"ftp:p:1\""),
+        ),
+        (
+            "GET",
+            "missing:80/proxy",
+            status(404, "NotFound", "pods \"missing\" not found"),
+        ),
+        (
+            "GET",
+            "p/proxy?dryRun=All",
+            status(400, "BadRequest", "dryRun is not supported"),
+        ),
+        (
+            "GET",
+            "p/portforward?ports=1,99999",
+            status(
+                400,
+                "BadRequest",
+                "cannot convert to []int32: strconv.ParseUint: parsing \"99999\": value out of range",
+            ),
+        ),
+        ("GET", "p/exec", not_served("the exec subresource of pods")),
+    ] {
+        let (code, got) = http
+            .raw(method, &format!("{PODS}/{below}"), "text/plain", "")
+            .await;
+        let text = |field: &str| got[field].as_str().unwrap_or_default().to_owned();
+        assert_eq!((code, text("reason"), text("message")), expected, "{below}");
+    }
+    for method in ["PUT", "OPTIONS", "DELETE"] {
+        let path = format!("{PODS}/p/exec");
+        assert_eq!(
+            http.raw(method, &path, "text/plain", "").await.0,
+            405,
+            "{method}"
+        );
+    }
+    // Only a proxy has a path below it.
+    assert_eq!(http.get(&format!("{PODS}/p/exec/x")).await.0, 404);
+    assert_eq!(
+        http.get("/api/v1/namespaces/default/configmaps/c/proxy")
+            .await
+            .0,
+        404
+    );
+}
+
+/// Proves admission/every-write, subresources/connect.
+#[tokio::test(start_paused = true)]
+async fn proxy_needs_permission_for_its_method() {
+    let server = server();
+    let admin = http(&server);
+    admin.post(PODS, &pod("p")).await;
+    let (seen, _webhook) = observe(&server, "*/*");
+    let rule = json!({"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]});
+    grant_cluster(&admin, "jane", &json!([rule])).await;
+    lines(&seen);
+    let jane = http_as(&server, "jane");
+    let path = format!("{PODS}/p/proxy/x/y");
+    for (method, code) in [
+        ("GET", 501),
+        ("HEAD", 501),
+        ("POST", 403),
+        ("DELETE", 403),
+        // Only a rule for all verbs allows a method without a verb.
+        ("OPTIONS", 403),
+    ] {
+        assert_eq!(
+            jane.raw(method, &path, "text/plain", "").await.0,
+            code,
+            "{method}"
+        );
+        assert_eq!(lines(&seen).len(), usize::from(code == 501), "{method}");
+    }
 }
 
 /// Proves admission/every-write.

@@ -230,3 +230,47 @@ async fn claims_with_deprecated_or_fractional_values_warn() {
     );
     assert!(warnings[2].contains("pintle: "), "{warnings:?}");
 }
+
+/// Proves objects/admission, admission/mutating-order.
+#[tokio::test]
+async fn webhooks_see_the_protection_of_volumes() {
+    let server = server();
+    let http = http(&server);
+    let webhook = Webhook::mutating("observer.example.com", |request| async move {
+        let finalizers = request.object()["metadata"]["finalizers"].to_string();
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"saw": "it"}}]);
+        if finalizers.contains("-protection") {
+            AdmissionResponse::allow().patch(patch)
+        } else {
+            AdmissionResponse::allow()
+        }
+    });
+    let volumes = "/api/v1/persistentvolumes";
+    let kinds = ["persistentvolumeclaims", "persistentvolumes"];
+    let _webhook = server
+        .register_webhook(&webhook.rule(["CREATE"], [""], ["v1"], kinds))
+        .unwrap();
+    let claim = json!({"metadata": {"name": "c", "finalizers": ["example.com/own"]}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp"}}});
+    for (path, object, expected) in [
+        (
+            CLAIMS,
+            claim,
+            json!(["example.com/own", "kubernetes.io/pvc-protection"]),
+        ),
+        (volumes, volume, json!(["kubernetes.io/pv-protection"])),
+    ] {
+        let stored = created(&http, path, &object).await;
+        assert_eq!(stored["metadata"]["finalizers"], expected);
+        assert_eq!(
+            stored["metadata"]["labels"],
+            json!({"saw": "it"}),
+            "{stored}"
+        );
+        // Adding the finalizer does not make the client its owner.
+        let managers = stored["metadata"]["managedFields"].to_string();
+        assert!(!managers.contains("-protection"), "{managers}");
+    }
+}

@@ -24,6 +24,7 @@ fn segment() -> impl Strategy<Value = &'static str> {
         "default",
         "pods",
         "nodes",
+        "services",
         "secrets",
         "deployments",
         "status",
@@ -62,8 +63,14 @@ proptest! {
     ) {
         let Ok(uri) = format!("{path}?{query}").parse::<http::Uri>() else { return Ok(()) };
         let Route::Resource(target) = route(uri.path(), &CATALOG) else { return Ok(()) };
-        let Some(verb) = target.verb(&method, &Query::parse(uri.query())) else { return Ok(()) };
         let access = Access::of_request(&method, &uri);
+        let verb = target.verb(&method, &Query::parse(uri.query()));
+        let verbs = match verb {
+            // A connect works with methods that have no verb.
+            _ if target.is_connect() => vec![&*access.verb],
+            Some(verb) => verb_names(verb),
+            None => return Ok(()),
+        };
         let What::Resource(authorized) = &access.what else {
             return Err(TestCaseError::fail(format!("{method} {uri} was authorized as {access:?}")));
         };
@@ -74,7 +81,7 @@ proptest! {
             namespace => text(namespace),
         };
         let executed = (
-            verb_names(verb), &*target.resource.group, &*target.resource.plural, text(&target.sub),
+            verbs, &*target.resource.group, &*target.resource.plural, text(&target.sub),
             namespace, name,
         );
         prop_assert_eq!(
