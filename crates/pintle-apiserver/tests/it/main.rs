@@ -48,6 +48,7 @@ mod quota_edges;
 mod rbac;
 mod rbac_limits;
 mod registered_webhooks;
+mod resource_claims;
 mod scales;
 mod service_accounts;
 mod services;

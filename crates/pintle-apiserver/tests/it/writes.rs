@@ -214,6 +214,36 @@ async fn ip_address_names_are_canonical_addresses() {
     }
 }
 
+/// Proves objects/validation.
+#[tokio::test]
+async fn proc_mount_is_validated() {
+    let server = server();
+    let http = http(&server);
+    let pod = |mounts: [&str; 2], host_users: Value| {
+        let container = |name: &str, mount: &str| json!({"name": name, "image": "x", "securityContext": {"procMount": mount}});
+        json!({"metadata": {"name": "p"}, "spec": {"hostUsers": host_users,
+            "containers": [container("a", mounts[0])],
+            "initContainers": [container("b", mounts[1])]}})
+    };
+    let (code, status) = http
+        .post(PODS, &pod(["Unmasked", "masked"], Value::Null))
+        .await;
+    assert_eq!(code, 422, "{status}");
+    assert_eq!(
+        causes(&status),
+        [
+            "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": \
+             `hostUsers` must be false to use `Unmasked`",
+            "spec.initContainers[0].securityContext.procMount: Unsupported value: \"masked\": \
+             supported values: \"Default\", \"Unmasked\"",
+        ]
+    );
+    let (code, status) = http
+        .post(PODS, &pod(["Unmasked", "Default"], false.into()))
+        .await;
+    assert_eq!(code, 201, "{status}");
+}
+
 #[tokio::test]
 async fn sysctl_names_are_validated() {
     let server = server();

@@ -251,6 +251,7 @@ async fn update(
     };
     let write = Attributes {
         operation: Operation::Update,
+        verb: "update",
         resource,
         namespace: Some(namespace),
         name,

@@ -26,6 +26,7 @@ pub(crate) mod namespaces;
 mod nodes;
 pub(crate) mod pods;
 pub(crate) mod properties;
+mod resource_claims;
 mod reviews;
 mod roles;
 pub(crate) mod service_accounts;
@@ -343,6 +344,8 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("rbac.authorization.k8s.io", "clusterroles") => &RbacKind::ClusterRole,
         ("rbac.authorization.k8s.io", "rolebindings") => &RbacKind::RoleBinding,
         ("rbac.authorization.k8s.io", "roles") => &RbacKind::Role,
+        ("resource.k8s.io", "resourceclaims") => &resource_claims::ResourceClaims,
+        ("resource.k8s.io", "resourceclaimtemplates") => &resource_claims::ResourceClaimTemplates,
         _ => PLAIN,
     }
 }

@@ -44,6 +44,7 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let write = Attributes {
             operation: Operation::Create,
+            verb: "create",
             resource,
             namespace,
             name: "",

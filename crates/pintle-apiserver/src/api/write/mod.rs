@@ -42,6 +42,7 @@ pub(crate) mod validate;
 
 use std::sync::Arc;
 
+use http::Method;
 use serde_json::Value;
 
 pub(crate) use self::admission::Unstored;
@@ -62,6 +63,8 @@ const MAX_TRIES: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a> {
     pub(crate) operation: Operation,
+    /// The verb of the request, for permissions that depend on what it changes.
+    pub(crate) verb: &'static str,
     pub(crate) resource: &'a Arc<Resource>,
     pub(crate) namespace: Option<&'a str>,
     /// The name in the path; empty for a POST, which may generate it.
@@ -177,6 +180,12 @@ impl Call {
     ) -> Attributes<'a> {
         Attributes {
             operation: Operation::Update,
+            verb: match self.method {
+                Method::POST => "create",
+                Method::PATCH => "patch",
+                Method::DELETE => "delete",
+                _ => "update",
+            },
             resource: &self.target.resource,
             namespace: self.target.namespace.as_deref(),
             name: self.target.name.as_deref().unwrap_or_default(),

@@ -22,6 +22,7 @@ async fn own_writes_are_validated_but_not_admitted() {
     let (user, options) = (User::new("jane"), WriteOptions::default());
     let write = |operation, user| Attributes {
         operation,
+        verb: "update",
         resource: namespaces,
         namespace: None,
         name: "default",

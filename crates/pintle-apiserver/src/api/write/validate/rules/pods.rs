@@ -28,10 +28,13 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let volumes = volumes(&spec["volumes"], &at.child("volumes"), errors);
     require(spec, "containers", at, errors);
     let mut names = BTreeSet::new();
+    let host_users = spec["hostUsers"] != false;
     for list in ["containers", "initContainers"] {
         let here = at.child(list);
         for (i, one) in items(&spec[list]) {
             container(one, &volumes, &here.index(i), errors);
+            let security = here.index(i);
+            proc_mount(one, host_users, &security.child("securityContext"), errors);
             let name = text(one, "name");
             if !name.is_empty() && !names.insert(name.to_owned()) {
                 errors.push(FieldError::duplicate(here.index(i).child("name"), name));
@@ -219,6 +222,25 @@ fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, errors: &mu
         if one[name].is_object() {
             probe(&one[name], &at.child(name), errors);
         }
+    }
+}
+
+/// Validates how much of `/proc` a container sees.
+fn proc_mount(container: &Value, host_users: bool, at: &Path<'_>, errors: &mut Errors) {
+    let Some(found) = container["securityContext"]["procMount"].as_str() else {
+        return;
+    };
+    let supported = ["Default", "Unmasked"];
+    if !supported.contains(&found) {
+        errors.push(FieldError::not_supported(
+            at.child("procMount"),
+            found,
+            &supported,
+        ));
+    }
+    if host_users && found == "Unmasked" {
+        let why = "`hostUsers` must be false to use `Unmasked`";
+        errors.push(FieldError::invalid(at.child("procMount"), found, why));
     }
 }
 
