@@ -224,6 +224,18 @@ pub fn audit_log() -> PathBuf {
     kubeconfig().with_file_name("logs").join("audit.log")
 }
 
+/// Returns the path of the audit log of the API server without a controller manager, which has every
+/// request for a core object whose path ends in the name `audited`.
+///
+/// # Panics
+///
+/// Panics like [`client`].
+pub fn bare_audit_log() -> PathBuf {
+    from_environment(BARE_VARIABLE)
+        .with_file_name("logs")
+        .join("audit.log")
+}
+
 /// A namespace that is deleted at the end of its test, whether it passes or fails.
 #[derive(Debug)]
 pub struct TestNamespace {

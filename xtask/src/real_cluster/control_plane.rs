@@ -20,14 +20,16 @@ use crate::interrupt::Interrupt;
 /// first object exists. Normally seconds; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The audit policy of the API server, which logs writes to `logs/audit.log` for the leader
-/// election tests.
+/// The audit policy of the API server, which logs writes to `logs/audit.log`: Leases and new
+/// ConfigMaps for the leader election tests, and objects called `audited` for the differential.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 omitManagedFields: true
 rules:
+- level: Request
+  resources: [{ group: "", resources: ["*"], resourceNames: [audited] }]
 - level: RequestResponse
   verbs: [create, update]
   resources: [{ group: coordination.k8s.io, resources: [leases] }]

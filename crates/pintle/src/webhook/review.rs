@@ -1,6 +1,6 @@
 //! Admission reviews: the requests of the API server, and the responses of webhooks.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -28,7 +28,20 @@ pub struct Admission<K> {
     pub old_object: Option<K>,
     /// The whole `request` of the `AdmissionReview`.
     pub request: Value,
-    warnings: Arc<Mutex<Vec<String>>>,
+    remarks: Remarks,
+}
+
+/// What a webhook adds to its response besides the verdict.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Remarks(Arc<Mutex<(Vec<String>, BTreeMap<String, String>)>>);
+
+impl Remarks {
+    /// Adds the remarks to a response.
+    pub(super) fn add_to(&self, response: &mut Value) {
+        let (warnings, annotations) = &*self.0.lock();
+        response["warnings"] = json!(warnings);
+        response["auditAnnotations"] = json!(annotations);
+    }
 }
 
 impl<K: DeserializeOwned> Admission<K> {
@@ -51,7 +64,7 @@ impl<K: DeserializeOwned> Admission<K> {
             dry_run: request["dryRun"] == true,
             object: object("object")?,
             old_object: object("oldObject")?,
-            warnings: Arc::default(),
+            remarks: Remarks::default(),
             request,
         })
     }
@@ -60,11 +73,18 @@ impl<K: DeserializeOwned> Admission<K> {
 impl<K> Admission<K> {
     /// Adds a warning, which the API server returns to its client.
     pub fn warn(&self, warning: impl Into<String>) {
-        self.warnings.lock().push(warning.into());
+        self.remarks.0.lock().0.push(warning.into());
     }
 
-    pub(super) fn warnings(&self) -> Arc<Mutex<Vec<String>>> {
-        Arc::clone(&self.warnings)
+    /// Adds an annotation to the audit event of the request. The API server prefixes the key with
+    /// the name of the webhook and a slash.
+    pub fn audit_annotation(&self, key: impl Into<String>, value: impl Into<String>) {
+        let mut remarks = self.remarks.0.lock();
+        remarks.1.insert(key.into(), value.into());
+    }
+
+    pub(super) fn remarks(&self) -> Remarks {
+        self.remarks.clone()
     }
 }
 

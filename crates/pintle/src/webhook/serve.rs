@@ -81,12 +81,12 @@ impl WebhookServer {
             let validator = Arc::clone(&validator);
             async move {
                 let admission = Admission::<K>::read(request).map_err(|e| e.to_string())?;
-                let warnings = admission.warnings();
+                let remarks = admission.remarks();
                 let mut response = match validator(admission).await {
                     Ok(()) => json!({"allowed": true}),
                     Err(denied) => denied.response(),
                 };
-                response["warnings"] = json!(*warnings.lock());
+                remarks.add_to(&mut response);
                 Ok(response)
             }
             .boxed()
@@ -107,7 +107,7 @@ impl WebhookServer {
             async move {
                 let document = request["object"].clone();
                 let admission = Admission::<K>::read(request).map_err(|e| e.to_string())?;
-                let warnings = admission.warnings();
+                let remarks = admission.remarks();
                 let Some(object) = admission.object.clone() else {
                     return Ok(json!({"allowed": true}));
                 };
@@ -119,7 +119,7 @@ impl WebhookServer {
                     }
                     Err(denied) => denied.response(),
                 };
-                response["warnings"] = json!(*warnings.lock());
+                remarks.add_to(&mut response);
                 Ok(response)
             }
             .boxed()

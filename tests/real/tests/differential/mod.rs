@@ -16,16 +16,19 @@ mod side;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt as _, stream};
 use kube::Client;
-use pintle_apiserver::{ApiServer, PodDeletion};
-use real_tests::{anonymous_client_of, bare_anonymous_client, bare_client, client_of};
+use pintle_apiserver::{ApiServer, AuditEvent, PodDeletion};
+use real_tests::{
+    anonymous_client_of, bare_anonymous_client, bare_audit_log, bare_client, client_of,
+};
 
 use self::compare::{Accepted, Difference, accepted, differences};
 use self::program::Program;
 use self::script::{Scenario, Step, parse};
-use self::side::Side;
+use self::side::{AuditEvents, Side};
 
 /// Reads a file of the corpus.
 fn file(name: &str) -> String {
@@ -134,10 +137,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "policies/type-checking",
         ],
     ),
-    (
-        "audit events, which no response shows",
-        &["audit/annotations", "audit/events"],
-    ),
+    ("audit events, which no response shows", &["audit/events"]),
     (
         "covered by whole areas of the corpus",
         &[
@@ -181,8 +181,11 @@ fn run_id() -> String {
 }
 
 async fn replay(area: &str) {
+    let events = Arc::<Mutex<Vec<AuditEvent>>>::default();
+    let seen = Arc::clone(&events);
     let server = ApiServer::builder()
         .pod_deletion(PodDeletion::Leave)
+        .audit(move |event| seen.lock().unwrap().push(event))
         .build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let ours = [
@@ -190,14 +193,20 @@ async fn replay(area: &str) {
         anonymous_client_of(&bound.kubeconfig()).await,
     ];
     let real = [bare_client().await, bare_anonymous_client().await];
+    let audits = [
+        AuditEvents::Log(bare_audit_log()),
+        AuditEvents::Observed(events),
+    ];
     let program = Program::start();
     let found = stream::iter(scenarios(area).into_iter().enumerate())
         .map(|(index, scenario)| {
             // Fixed width, so that no namespace is a prefix of another.
             let namespace = format!("{}-{}-{index:03}", area.replace('_', "-"), run_id());
             let sides = [real.clone(), ours.clone()];
-            let program = &program;
-            async move { scenario_differences(area, &namespace, &scenario, program, sides).await }
+            let (program, audits) = (&program, audits.clone());
+            async move {
+                scenario_differences(area, &namespace, &scenario, program, sides, audits).await
+            }
         })
         .buffer_unordered(CONCURRENCY)
         .concat()
@@ -215,9 +224,10 @@ async fn scenario_differences(
     scenario: &Scenario,
     program: &Program,
     [real, ours]: [[Client; 2]; 2],
+    [log, observed]: [AuditEvents; 2],
 ) -> Found {
-    let mut real = Side::reference(real, namespace, scenario, &program.names);
-    let mut ours = Side::new(ours, namespace, scenario, &program.names);
+    let mut real = Side::reference(real, log, namespace, scenario, &program.names);
+    let mut ours = Side::new(ours, observed, namespace, scenario, &program.names);
     let first: Step = serde_json::from_value(serde_json::json!({
         "do": "POST /api/v1/namespaces",
         "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}},

@@ -52,7 +52,8 @@ fn webhooks() -> WebhookServer {
             tokio::time::sleep(Duration::from_secs(20)).await;
             Ok(())
         })
-        .mutate("/label", |mut object: Value, _| async move {
+        .mutate("/label", |mut object: Value, admission| async move {
+            admission.audit_annotation("labelled", admission.name.as_str());
             object["metadata"]["labels"]["by"] = "webhook".into();
             Ok(object)
         })
@@ -78,11 +79,16 @@ async fn validate(admission: Admission<Value>) -> Result<(), Denied> {
     let object = admission.object.as_ref().or(admission.old_object.as_ref());
     let verdict = object.and_then(|object| object["data"]["verdict"].as_str());
     match verdict.unwrap_or_default() {
-        "deny" => Err(Denied::new("this is denied")),
+        "deny" => {
+            admission.audit_annotation("verdict", "denied");
+            Err(Denied::new("this is denied"))
+        }
         "invalid" => Err(Denied::invalid("this is invalid")),
         "empty" => Err(Denied::new("")),
         "panic" => panic!("asked to"),
         "warn" => {
+            admission.audit_annotation("verdict", "warn");
+            admission.audit_annotation("invalid key!", "dropped");
             admission.warn("first");
             admission.warn(format!("dry run: {}", admission.dry_run));
             Ok(())

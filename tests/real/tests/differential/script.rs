@@ -81,6 +81,11 @@ pub(super) struct Step {
     /// Compares only entries whose name matches, for lists or maps that also contain entries of the
     /// server itself or of other scenarios. On the real server at least one must match.
     pub(super) names: Option<String>,
+    /// Compares the annotations of the audit event too, except those about authorization and latency,
+    /// which our server does not record. kube-apiserver logs requests for core objects whose path
+    /// ends in the name `audited`.
+    #[serde(default)]
+    pub(super) audit: bool,
     /// Fields to ignore at any depth, such as descriptions.
     #[serde(default)]
     pub(super) without: Vec<String>,

@@ -1,11 +1,15 @@
 //! Sends the requests of a scenario to one of the servers.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use pintle_apiserver::AuditEvent;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
@@ -33,8 +37,96 @@ const OWN_WARNING: &str = "299 - \"pintle: ";
 /// How long to retry a step, and to wait for a response or a watch event.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Where the audit events of a server are.
+#[derive(Clone)]
+pub(super) enum AuditEvents {
+    /// In the log of a kube-apiserver.
+    Log(PathBuf),
+    /// Those of our server, in order.
+    Observed(Arc<Mutex<Vec<AuditEvent>>>),
+}
+
+impl AuditEvents {
+    /// Returns the annotations of the last request with this URI, or with this audit ID.
+    async fn annotations(&self, uri: &str, id: Option<&Value>) -> Option<Map<String, Value>> {
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        loop {
+            let found: Option<Map<String, Value>> = match self {
+                Self::Log(path) => {
+                    let log = std::fs::read_to_string(path).unwrap_or_default();
+                    // The last line may be incomplete.
+                    let events = log.lines().rev().map(serde_json::from_str::<Value>);
+                    let mut events = events.filter_map(Result::ok);
+                    let event = events.find(|event| Some(&event["auditID"]) == id);
+                    event.map(|event| match &event["annotations"] {
+                        Value::Object(annotations) => annotations.clone(),
+                        _ => Map::new(),
+                    })
+                }
+                Self::Observed(events) => {
+                    let events = events.lock().unwrap();
+                    let mut events = events.iter().rev();
+                    let event = events.find(|event| event.request_uri == uri);
+                    let annotations = event.map(|event| event.annotations.clone());
+                    annotations.map(|all| all.into_iter().map(|(k, v)| (k, v.into())).collect())
+                }
+            };
+            if let Some(found) = found {
+                return Some(comparable(found));
+            }
+            if tokio::time::Instant::now() > deadline {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Renumbers webhooks, which kube-apiserver counts in all configurations of the cluster, in the keys
+/// of annotations.
+fn renumbered(annotations: Map<String, Value>) -> Map<String, Value> {
+    let place = Regex::new("^(.*(mutation|patch|validating)[.].*_index_)([0-9]+)$").unwrap();
+    let part = |key: &str| {
+        let found = place.captures(key)?;
+        let index: usize = found[3].parse().ok()?;
+        Some((found[1].to_owned(), &found[2] == "validating", index))
+    };
+    let parts = annotations.keys().filter_map(|key| part(key));
+    let known: BTreeSet<(bool, usize)> = parts.map(|(_, phase, index)| (phase, index)).collect();
+    let renamed = annotations.iter().map(|(key, value)| {
+        let key = match part(key) {
+            Some((prefix, phase, index)) => {
+                let earlier = known.range((phase, 0)..(phase, index)).count();
+                format!("{prefix}{earlier}")
+            }
+            None => key.clone(),
+        };
+        (key, value.clone())
+    });
+    renamed.collect()
+}
+
+/// Returns the annotations that both servers record, with values that are JSON decoded.
+fn comparable(annotations: Map<String, Value>) -> Map<String, Value> {
+    let annotations = renumbered(annotations);
+    let only_real = ["authorization.k8s.io/", "apiserver.latency.k8s.io/"];
+    let annotations = annotations.into_iter();
+    let compared = annotations.filter(|(key, _)| !only_real.iter().any(|it| key.starts_with(it)));
+    let decoded = compared.map(|(key, value)| {
+        let text = value.as_str().unwrap_or_default();
+        let structured = text.starts_with(['{', '[']);
+        let value = match serde_json::from_str(text) {
+            Ok(decoded) if structured => decoded,
+            _ => value,
+        };
+        (key, value)
+    });
+    decoded.collect()
+}
+
 /// A server and the state of one scenario on it.
 pub(super) struct Side {
+    audit: AuditEvents,
     client: Client,
     /// A client without credentials.
     anonymous: Client,
@@ -48,18 +140,20 @@ impl Side {
     /// Creates the reference side.
     pub(super) fn reference(
         clients: [Client; 2],
+        audit: AuditEvents,
         namespace: &str,
         scenario: &Scenario,
         names: &[(&str, String)],
     ) -> Self {
         Self {
             is_reference: true,
-            ..Self::new(clients, namespace, scenario, names)
+            ..Self::new(clients, audit, namespace, scenario, names)
         }
     }
 
     pub(super) fn new(
         [client, anonymous]: [Client; 2],
+        audit: AuditEvents,
         namespace: &str,
         scenario: &Scenario,
         names: &[(&str, String)],
@@ -70,6 +164,7 @@ impl Side {
             .extend(more.map(|(name, value)| (name.to_owned(), value)));
         Self {
             is_reference: false,
+            audit,
             client,
             anonymous,
             names: all,
@@ -109,7 +204,19 @@ impl Side {
         self.must(raw.code != 0, step, "no response");
         let silent = raw.body.get("silent watch").is_some();
         self.must(!silent, step, "too few watch events");
-        self.masked(step, raw)
+        let audited = if step.audit {
+            let text = self.names.fill_in(&step.request);
+            let uri = text.split_once(' ').map_or("", |(_, uri)| uri);
+            let id = raw.headers.get("audit-id");
+            let annotations = self.audit.annotations(uri, id).await;
+            self.must(annotations.is_some(), step, "no audit event");
+            self.mask.value(json!({ "annotations": annotations }))
+        } else {
+            Value::Null
+        };
+        let mut masked = self.masked(step, raw);
+        masked["audit"] = audited;
+        masked
     }
 
     /// Panics if a condition does not hold on the reference. A step that fails the same way on both
