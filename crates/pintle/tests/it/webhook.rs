@@ -1,6 +1,10 @@
 //! Webhook servers, called by the embedded API server.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt, Full};
@@ -28,6 +32,7 @@ use tower::ServiceExt;
 async fn check(admission: Admission<ConfigMap>) -> Result<(), Denied> {
     let data = admission.object.clone().and_then(|map| map.data);
     let data = data.unwrap_or_default();
+    admission.audit_annotation("keys", data.len().to_string());
     assert!(!data.contains_key("panic"), "asked to");
     if data.contains_key("password") {
         return Err(Denied::invalid("passwords belong in a Secret"));
@@ -40,6 +45,7 @@ async fn check(admission: Admission<ConfigMap>) -> Result<(), Denied> {
 
 async fn label(mut map: ConfigMap, admission: Admission<ConfigMap>) -> Result<ConfigMap, Denied> {
     let labels = map.metadata.labels.get_or_insert_default();
+    admission.audit_annotation("labelled", admission.name.as_str());
     labels.insert("by".to_owned(), admission.user);
     Ok(map)
 }
@@ -89,7 +95,11 @@ async fn create(client: &Client, map: &ConfigMap) -> Result<ConfigMap, kube::cor
 /// Proves webhook-server/in-process.
 #[tokio::test(start_paused = true)]
 async fn webhooks_answer_the_api_server_in_process() {
-    let server = ApiServer::builder().build();
+    let annotations = Arc::new(Mutex::new(BTreeMap::new()));
+    let seen = Arc::clone(&annotations);
+    let server = ApiServer::builder()
+        .audit(move |event| *seen.lock().unwrap() = event.annotations)
+        .build();
     let client = server.client();
     let metrics = Metrics::new();
     let handler = webhooks().metrics(&metrics).handler();
@@ -108,6 +118,13 @@ async fn webhooks_answer_the_api_server_in_process() {
     assert_eq!(created.metadata.labels.unwrap()["by"], "kubernetes-admin");
     let status = create(&client, &map("bad", "password")).await.unwrap_err();
     assert_eq!(status.code, 422);
+    // Of an allowed and of a refused review.
+    for (key, value) in [
+        ("mutatingwebhookconfiguration.example.com/labelled", "bad"),
+        ("validatingwebhookconfiguration.example.com/keys", "1"),
+    ] {
+        assert_eq!(annotations.lock().unwrap()[key], value);
+    }
     assert_eq!(
         status.message,
         "admission webhook \"validatingwebhookconfiguration.example.com\" denied the request: \
