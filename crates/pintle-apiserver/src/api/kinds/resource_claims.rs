@@ -82,10 +82,11 @@ impl Kind for ResourceClaims {
         };
         let kept = kept_devices(new, old);
         if let Some(status) = new.as_object_mut() {
-            match kept.is_empty() {
-                true => status.remove("devices"),
-                false => status.insert("devices".into(), kept.into()),
-            };
+            if kept.is_empty() {
+                status.remove("devices");
+            } else {
+                status.insert("devices".into(), kept.into());
+            }
         }
     }
 }
