@@ -244,6 +244,57 @@ async fn proc_mount_is_validated() {
     assert_eq!(code, 201, "{status}");
 }
 
+/// Proves objects/validation.
+#[tokio::test]
+async fn ephemeral_containers_are_validated_and_only_added() {
+    let server = server();
+    let http = http(&server);
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    assert_eq!(http.post(PODS, &pod).await.0, 201);
+    let path = format!("{PODS}/p/ephemeralcontainers");
+    let patch = |list: Value| json!({"spec": {"ephemeralContainers": list}});
+    let bad = patch(json!([
+        {"name": "c", "image": "x", "targetContainerName": "other"},
+        {"name": "d", "ports": [{"containerPort": 80}],
+            "securityContext": {"procMount": "Unmasked"}},
+        {"name": "e", "image": "x", "resources": {"limits": {"cpu": "1"}},
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "s"}]},
+    ]));
+    let (code, status) = http.merge(&path, &bad).await;
+    assert_eq!(code, 422, "{status}");
+    let only = "Forbidden: cannot be set for an Ephemeral Container";
+    assert_eq!(
+        causes(&status),
+        [
+            "spec.ephemeralContainers[0].name: Duplicate value: \"c\"".to_owned(),
+            "spec.ephemeralContainers[0].targetContainerName: Not found: \"other\"".to_owned(),
+            "spec.ephemeralContainers[1].image: Required value".to_owned(),
+            "spec.ephemeralContainers[1].securityContext.procMount: Invalid value: \"Unmasked\": \
+             `hostUsers` must be false to use `Unmasked`"
+                .to_owned(),
+            format!("spec.ephemeralContainers[1].ports: {only}"),
+            "spec.ephemeralContainers[2].volumeMounts[0].name: Not found: \"v\"".to_owned(),
+            format!("spec.ephemeralContainers[2].resources: {only}"),
+            format!("spec.ephemeralContainers[2].volumeMounts[0].subPath: {only}"),
+        ]
+    );
+    let good = |image: &str| patch(json!([{"name": "e", "image": image}]));
+    let (code, status) = http.merge(&path, &good("x")).await;
+    assert_eq!(code, 200, "{status}");
+    for (change, what) in [(good("y"), "changed"), (patch(json!([])), "removed")] {
+        let (code, status) = http.merge(&path, &change).await;
+        assert_eq!(code, 422, "{status}");
+        assert_eq!(
+            causes(&status),
+            [format!(
+                "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not \
+                 be {what}\n"
+            )]
+        );
+    }
+}
+
 #[tokio::test]
 async fn sysctl_names_are_validated() {
     let server = server();

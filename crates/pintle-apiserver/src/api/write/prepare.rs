@@ -187,8 +187,11 @@ fn restore_all_but(object: &mut Tree, stored: &Tree, field: &str) {
     let metadata = object.remove("metadata");
     stored.clone_into(object);
     object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
-    if let (Some(Value::Object(spec)), Some(value)) = (object.get_mut("spec"), value) {
-        spec.insert(field.to_owned(), value);
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        match value {
+            Some(value) => spec.insert(field.to_owned(), value),
+            None => spec.remove(field),
+        };
     }
 }
 

@@ -75,6 +75,9 @@ async fn own_rules(
             (Part::Status, _) => errors.extend(resource.rules.status(object)),
             (Part::Main, Some(stored)) => errors.extend(resource.rules.update(object, stored)),
             (Part::Main, None) => errors.extend(resource.rules.create(object)),
+            (Part::EphemeralContainers, Some(stored)) => {
+                errors.extend(rules::ephemeral_containers(object, stored));
+            }
             _ => {}
         }
         let (tree, old) = (meta::tree(object), stored.map(meta::tree));

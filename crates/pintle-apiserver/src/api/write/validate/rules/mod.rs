@@ -5,6 +5,7 @@
 //! match their own template, immutable fields. Messages are upstream's.
 
 mod autoscalers;
+mod ephemeral;
 mod events;
 mod kinds;
 mod pod_changes;
@@ -294,6 +295,13 @@ pub(crate) fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
 #[cfg(test)]
 pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     of(ty).update(object, old)
+}
+
+/// Validates an update of the ephemeral containers of a Pod.
+pub(crate) fn ephemeral_containers(pod: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    ephemeral::change(pod, old, &mut errors);
+    errors
 }
 
 /// Iterates over the items of a list with their indices.

@@ -28,13 +28,11 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let volumes = volumes(&spec["volumes"], &at.child("volumes"), errors);
     require(spec, "containers", at, errors);
     let mut names = BTreeSet::new();
-    let host_users = spec["hostUsers"] != false;
+    let host_users = uses_host_users(spec);
     for list in ["containers", "initContainers"] {
         let here = at.child(list);
         for (i, one) in items(&spec[list]) {
-            container(one, &volumes, &here.index(i), errors);
-            let security = here.index(i);
-            proc_mount(one, host_users, &security.child("securityContext"), errors);
+            container(one, &volumes, host_users, &here.index(i), errors);
             let name = text(one, "name");
             if !name.is_empty() && !names.insert(name.to_owned()) {
                 errors.push(FieldError::duplicate(here.index(i).child("name"), name));
@@ -183,7 +181,19 @@ fn volumes(volumes: &Value, at: &Path<'_>, errors: &mut Errors) -> BTreeSet<Stri
     names
 }
 
-fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, errors: &mut Errors) {
+/// Returns true if a Pod runs in the user namespace of its host.
+pub(super) fn uses_host_users(spec: &Value) -> bool {
+    spec["hostUsers"] != false
+}
+
+/// Validates what containers of all kinds have in common.
+pub(super) fn container(
+    one: &Value,
+    volumes: &BTreeSet<String>,
+    host_users: bool,
+    at: &Path<'_>,
+    errors: &mut Errors,
+) {
     if require(one, "name", at, errors) {
         dns_label(text(one, "name"), &at.child("name"), errors);
     }
@@ -223,6 +233,7 @@ fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, errors: &mu
             probe(&one[name], &at.child(name), errors);
         }
     }
+    proc_mount(one, host_users, &at.child("securityContext"), errors);
 }
 
 /// Validates how much of `/proc` a container sees.
