@@ -45,7 +45,8 @@ pub struct AuditEvent {
     pub request_uri: String,
     /// The object or collection in the path; `None` for a path that does not name a resource.
     pub object: Option<AuditObject>,
-    /// The status code of the response. A watch has one when it starts.
+    /// The status code of the response; 0 if the client disconnected before there was one. A watch
+    /// has one when it starts.
     pub code: u16,
     /// The annotations by key, such as `pod-security.kubernetes.io/enforce-policy` or
     /// `mutation.webhook.admission.k8s.io/round_0_index_0`. Annotations that a webhook returns are
@@ -124,13 +125,18 @@ impl Record {
     }
 }
 
+/// Receives the event of every request.
+type Observer = dyn Fn(AuditEvent) + Send + Sync;
+
 /// The observer of the server, if there is one.
 #[derive(Clone, Default)]
-pub(crate) struct Auditor(Option<Arc<dyn Fn(AuditEvent) + Send + Sync>>);
+pub(crate) struct Auditor(Option<Arc<Observer>>);
 
-/// A request whose event has yet to be delivered.
+/// A request whose event is delivered when this is dropped: once the response is ready, or when the
+/// client disconnects.
 pub(crate) struct Audited {
-    event: AuditEvent,
+    observer: Arc<Observer>,
+    event: Option<AuditEvent>,
     record: Record,
 }
 
@@ -141,7 +147,7 @@ impl Auditor {
 
     /// Starts the record of a request, which its steps find in the extensions of `parts`.
     pub(crate) fn start(&self, parts: &mut Parts) -> Option<Audited> {
-        self.0.as_ref()?;
+        let observer = Arc::clone(self.0.as_ref()?);
         let record = Record(Some(Arc::default()));
         parts.extensions.insert(record.clone());
         let access = Access::of_request(&parts.method, &parts.uri);
@@ -165,16 +171,38 @@ impl Auditor {
             code: 0,
             annotations: BTreeMap::new(),
         };
-        Some(Audited { event, record })
+        Some(Audited {
+            observer,
+            event: Some(event),
+            record,
+        })
+    }
+}
+
+impl Audited {
+    /// Sets the user that the request acts as.
+    pub(crate) fn user(&mut self, user: &User) {
+        if let Some(event) = &mut self.event {
+            event.user.clone_from(&user.name);
+            event.groups.clone_from(&user.groups);
+        }
     }
 
-    /// Delivers the event of a request. A panic of the observer is contained.
-    pub(crate) fn finish(&self, audited: Option<Audited>, code: StatusCode) {
-        let (Some(observe), Some(Audited { mut event, record })) = (&self.0, audited) else {
+    /// Delivers the event of a request whose response is ready.
+    pub(crate) fn finish(mut self, code: StatusCode) {
+        if let Some(event) = &mut self.event {
+            event.code = code.as_u16();
+        }
+    }
+}
+
+/// Delivers the event. A panic of the observer is contained.
+impl Drop for Audited {
+    fn drop(&mut self) {
+        let Some(mut event) = self.event.take() else {
             return;
         };
-        event.code = code.as_u16();
-        if let Some(recorded) = &record.0 {
+        if let Some(recorded) = &self.record.0 {
             let mut recorded = recorded.lock();
             event.annotations = std::mem::take(&mut recorded.annotations);
             if let Some(object) = event
@@ -185,17 +213,9 @@ impl Auditor {
                 object.name = std::mem::take(&mut recorded.name);
             }
         }
-        if catch_unwind(AssertUnwindSafe(|| observe(event))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| (self.observer)(event))).is_err() {
             tracing::error!("audit observer panicked; continuing");
         }
-    }
-}
-
-impl Audited {
-    /// Sets the user that the request acts as.
-    pub(crate) fn user(&mut self, user: &User) {
-        self.event.user.clone_from(&user.name);
-        self.event.groups.clone_from(&user.groups);
     }
 }
 

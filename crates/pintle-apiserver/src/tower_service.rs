@@ -95,7 +95,9 @@ where
                 Ok(user) => user,
                 Err(error) => {
                     let response = refusal(&error, pretty);
-                    api.auditor.finish(audited, response.status());
+                    if let Some(audited) = audited {
+                        audited.finish(response.status());
+                    }
                     return response;
                 }
             };
@@ -116,7 +118,9 @@ where
                 tracing::error!(what, "request handler panicked; responding with 500");
                 refusal(&ApiError::internal("a request handler panicked"), pretty)
             });
-            api.auditor.finish(audited, response.status());
+            if let Some(audited) = audited {
+                audited.finish(response.status());
+            }
             if let Some((method, path)) = asked {
                 let code = response.status();
                 let hold = api

@@ -1,6 +1,9 @@
 //! Audit events: what an observer sees of each request.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use pintle_apiserver::{AdmissionResponse, ApiServer, AuditEvent, Builder, Webhook};
 use serde_json::{Value, json};
@@ -105,6 +108,29 @@ async fn webhook_annotations_reach_the_observer() {
         operations
     );
     assert_eq!(event.annotations.len(), 5, "{annotations}");
+}
+
+/// Proves audit/events.
+#[tokio::test(start_paused = true)]
+async fn observer_sees_requests_whose_client_disconnects() {
+    let noting = Webhook::mutating("a.example.com", |_| async {
+        AdmissionResponse::allow().audit_annotation("seen", "yes")
+    });
+    let slow = Webhook::validating("v.example.com", |_| std::future::pending());
+    let rule = |webhook: Webhook| webhook.rule(["CREATE"], [""], ["v1"], ["configmaps"]);
+    let (events, builder) = observed();
+    let builder = builder.webhook(&rule(noting)).unwrap();
+    let server = builder.webhook(&rule(slow)).unwrap().build();
+    let http = http(&server);
+    let object = config_map("a");
+    let write = http.post(CONFIG_MAPS, &object);
+    let second = Duration::from_secs(1);
+    assert!(tokio::time::timeout(second, write).await.is_err());
+    let [event] = &taken(&events)[..] else {
+        panic!("no event, or several");
+    };
+    assert_eq!((&*event.verb, event.code), ("create", 0));
+    assert_eq!(event.annotations["a.example.com/seen"], "yes");
 }
 
 /// Proves audit/events.
