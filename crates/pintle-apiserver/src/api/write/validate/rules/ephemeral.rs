@@ -40,7 +40,7 @@ pub(super) fn change(pod: &Value, old: &Value, errors: &mut Errors) {
             None => "removed",
         };
         let why = format!("existing ephemeral containers {name:?} may not be {what}\n");
-        errors.push(FieldError::forbidden(&at, why));
+        errors.push(FieldError::forbidden(at, why));
     }
 }
 
