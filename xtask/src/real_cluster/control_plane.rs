@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The audit policy of the API server, which logs writes to `logs/audit.log`: Leases and new
-/// ConfigMaps for the leader election tests, and objects called `audited` for the differential.
+/// `ConfigMap`s for the leader election tests, and objects called `audited` for the differential.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy

@@ -33,14 +33,20 @@ pub struct Admission<K> {
 
 /// What a webhook adds to its response besides the verdict.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Remarks(Arc<Mutex<(Vec<String>, BTreeMap<String, String>)>>);
+pub(super) struct Remarks(Arc<Mutex<Added>>);
+
+#[derive(Debug, Default)]
+struct Added {
+    warnings: Vec<String>,
+    annotations: BTreeMap<String, String>,
+}
 
 impl Remarks {
     /// Adds the remarks to a response.
     pub(super) fn add_to(&self, response: &mut Value) {
-        let (warnings, annotations) = &*self.0.lock();
-        response["warnings"] = json!(warnings);
-        response["auditAnnotations"] = json!(annotations);
+        let added = self.0.lock();
+        response["warnings"] = json!(added.warnings);
+        response["auditAnnotations"] = json!(added.annotations);
     }
 }
 
@@ -73,14 +79,14 @@ impl<K: DeserializeOwned> Admission<K> {
 impl<K> Admission<K> {
     /// Adds a warning, which the API server returns to its client.
     pub fn warn(&self, warning: impl Into<String>) {
-        self.remarks.0.lock().0.push(warning.into());
+        self.remarks.0.lock().warnings.push(warning.into());
     }
 
     /// Adds an annotation to the audit event of the request. The API server prefixes the key with
     /// the name of the webhook and a slash.
     pub fn audit_annotation(&self, key: impl Into<String>, value: impl Into<String>) {
-        let mut remarks = self.remarks.0.lock();
-        remarks.1.insert(key.into(), value.into());
+        let mut added = self.remarks.0.lock();
+        added.annotations.insert(key.into(), value.into());
     }
 
     pub(super) fn remarks(&self) -> Remarks {

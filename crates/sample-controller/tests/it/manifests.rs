@@ -45,7 +45,7 @@ async fn needed() -> BTreeSet<Permission> {
     permissions
 }
 
-/// Returns the permissions of the ClusterRole, which must be the only role.
+/// Returns the permissions of the `ClusterRole`, which must be the only role.
 fn allowed(manifests: Manifests) -> BTreeSet<Permission> {
     assert!(manifests.roles.is_empty());
     let role = manifests.cluster_role.unwrap_or_default();

@@ -64,7 +64,8 @@ pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
     }
 }
 
-/// Returns the prefix of a generated name. Pods of StatefulSets have a prefix, but names of their own.
+/// Returns the prefix of a generated name. A `StatefulSet`'s Pods have a prefix, but their names are
+/// not generated.
 pub(super) fn generated_from(metadata: &Map<String, Value>) -> Option<&str> {
     const RANDOM: usize = 5;
     let prefix = metadata.get("generateName")?.as_str()?;

@@ -264,7 +264,7 @@ impl Side {
         events.into()
     }
 
-    /// Returns the Deployments, ReplicaSets, Pods and ConfigMaps, masked.
+    /// Returns the objects of all compared kinds, masked.
     pub(super) async fn snapshot(&self) -> Value {
         let mut sets = self.list::<ReplicaSet>().await;
         let revision = |set: &ReplicaSet| {

@@ -72,7 +72,7 @@ impl AuditEvents {
                 }
             };
             if let Some(found) = found {
-                return Some(comparable(found));
+                return Some(comparable(&found));
             }
             if tokio::time::Instant::now() > deadline {
                 return None;
@@ -84,7 +84,7 @@ impl AuditEvents {
 
 /// Renumbers webhooks, which kube-apiserver counts in all configurations of the cluster, in the keys
 /// of annotations.
-fn renumbered(annotations: Map<String, Value>) -> Map<String, Value> {
+fn renumbered(annotations: &Map<String, Value>) -> Map<String, Value> {
     let place = Regex::new("^(.*(mutation|patch|validating)[.].*_index_)([0-9]+)$").unwrap();
     let part = |key: &str| {
         let found = place.captures(key)?;
@@ -107,7 +107,7 @@ fn renumbered(annotations: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Returns the annotations that both servers record, with values that are JSON decoded.
-fn comparable(annotations: Map<String, Value>) -> Map<String, Value> {
+fn comparable(annotations: &Map<String, Value>) -> Map<String, Value> {
     let annotations = renumbered(annotations);
     let only_real = ["authorization.k8s.io/", "apiserver.latency.k8s.io/"];
     let annotations = annotations.into_iter();

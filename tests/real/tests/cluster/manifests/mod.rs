@@ -15,6 +15,7 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
+use pintle::clock::Clock;
 use pintle_cluster::{Cluster, Loops};
 use real_tests::TestNamespace;
 use serde_json::{Value, from_value, json};
@@ -176,7 +177,7 @@ impl Played<'_> {
 
     /// Lets the nodes of the case report.
     async fn beat(&self, side: &Side) {
-        let now = jiff::Timestamp::now().to_string();
+        let now = Clock::system().now().to_string();
         let created = self.file.each.iter().chain(&self.case.create);
         for node in created.filter(|it| it["kind"] == "Node") {
             let node = self.file.complete(node, &side.namespace);
