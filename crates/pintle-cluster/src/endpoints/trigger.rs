@@ -1,4 +1,4 @@
-//! Tells when the change happened that led to a write of endpoints, for programs that measure the
+//! Records when the change happened that led to a write of endpoints, for programs that measure the
 //! delay.
 //!
 //! A Service changes when it is created, and a Pod when its condition `Ready` does. As upstream, a

@@ -22,7 +22,7 @@ fn pod(name: &str, changed: i64) -> Arc<Pod> {
 
 /// Proves endpoints/slices.
 #[test]
-fn earliest_change_since_the_last_look_counts() {
+fn earliest_change_since_last_call_counts() {
     let (triggers, key) = (Triggers::default(), ObjectKey::namespaced("default", "web"));
     let observe = |created, pods: &[(&str, i64)]| {
         let pods: Vec<_> = pods.iter().map(|(name, at)| pod(name, *at)).collect();
