@@ -186,7 +186,7 @@ pub fn resource_amount(resource: &str, quantity: &str) -> Option<i64> {
     clippy::cast_possible_truncation,
     reason = "amounts beyond 64 bits saturate"
 )]
-fn units(resource: &str, amount: &Amount) -> i64 {
+pub(crate) fn units(resource: &str, amount: &Amount) -> i64 {
     // Subtract the conversion error of the float, which must not round up.
     const ERROR: f64 = 1e-6;
     let scale = if resource == "cpu" { 1000.0 } else { 1.0 };

@@ -38,6 +38,7 @@ mod mutations;
 mod namespaces;
 mod objects;
 mod openapi;
+mod pod_resizes;
 mod pod_security;
 mod pods;
 mod points;

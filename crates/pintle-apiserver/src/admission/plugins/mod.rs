@@ -4,6 +4,7 @@ mod certificates;
 mod claim_resize;
 mod classes;
 mod limit_ranger;
+mod pod_resize;
 mod pod_security;
 mod priority;
 mod resource_quota;
@@ -17,9 +18,9 @@ use serde_json::Value;
 
 use self::{
     certificates::Certificates, claim_resize::ClaimResize, classes::DefaultClass,
-    limit_ranger::LimitRanger, pod_security::PodSecurity, priority::Priority,
-    resource_quota::ResourceQuota, runtime_class::RuntimeClass, service_account::ServiceAccount,
-    volume_protection::VolumeProtection,
+    limit_ranger::LimitRanger, pod_resize::PodResize, pod_security::PodSecurity,
+    priority::Priority, resource_quota::ResourceQuota, runtime_class::RuntimeClass,
+    service_account::ServiceAccount, volume_protection::VolumeProtection,
 };
 use super::{
     Plugin, Request,
@@ -38,14 +39,14 @@ use crate::{
 /// `LimitRanger`, `ServiceAccount`, `TaintNodesByCondition`, `PodSecurity`, `Priority`,
 /// `DefaultTolerationSeconds`, `DefaultStorageClass`, `StorageObjectInUseProtection`,
 /// `PersistentVolumeClaimResize`, `RuntimeClass`, `CertificateApproval`, `CertificateSigning`,
-/// `CertificateSubjectRestriction`, `DefaultIngressClass`, `MutatingAdmissionPolicy`,
+/// `CertificateSubjectRestriction`, `DefaultIngressClass`, `PodTopologyLabels`,
+/// `NodeDeclaredFeatureValidator`, `PodResizeValidator`, `MutatingAdmissionPolicy`,
 /// `MutatingAdmissionWebhook`, `ValidatingAdmissionPolicy`, `ValidatingAdmissionWebhook`,
 /// `ResourceQuota`. Insert a new plugin at its place in that order.
 ///
 /// `NamespaceLifecycle` is part of the write path. Plugins that need nothing but the object itself
 /// are hooks of its kind: `TaintNodesByCondition` and `DefaultTolerationSeconds`. Not implemented:
-/// `PodTopologyLabels`, `PodResizeValidator` and
-/// `NodeDeclaredFeatureValidator`.
+/// `PodTopologyLabels` and `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(LimitRanger),
@@ -60,6 +61,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(Certificates::Signing),
         Box::new(Certificates::SubjectRestriction),
         Box::new(DefaultClass::INGRESS),
+        Box::new(PodResize),
         Box::new(MutatingPolicies),
         Box::new(MutatingWebhooks),
         Box::new(ValidatingPolicies),

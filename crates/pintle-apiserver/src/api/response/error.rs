@@ -117,6 +117,11 @@ impl ApiError {
         self
     }
 
+    /// Adds a cause that is only a reason.
+    pub(crate) fn because(self, reason: &'static str) -> Self {
+        self.cause(Cause::raw(reason, "", String::new()))
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }

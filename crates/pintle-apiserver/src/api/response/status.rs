@@ -50,6 +50,7 @@ pub(crate) struct Details<'a> {
 pub(crate) struct Cause<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) field: &'a str,

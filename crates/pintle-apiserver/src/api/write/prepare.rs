@@ -70,8 +70,8 @@ pub(super) fn prepare_update(
         Part::Status | Part::Approval => restore_all_but_status(resource, object, stored),
         Part::Finalize => restore_all_but_finalizers(object, stored),
         Part::EphemeralContainers => restore_all_but(object, stored, "ephemeralContainers"),
-        Part::Resize => restore_all_but_resources(object, stored),
-        Part::Main | Part::Everything => {}
+        // The hook of Pods restores what a resize does not change.
+        Part::Main | Part::Resize | Part::Everything => {}
     }
     resource.hooks.prepare_update(part, object, stored, clock);
     restore_system_metadata(object, stored);
@@ -192,27 +192,6 @@ fn restore_all_but(object: &mut Tree, stored: &Tree, field: &str) {
             Some(value) => spec.insert(field.to_owned(), value),
             None => spec.remove(field),
         };
-    }
-}
-
-/// Restores everything but metadata and the resources of containers.
-fn restore_all_but_resources(object: &mut Tree, stored: &Tree) {
-    let wanted = object.get("spec").cloned().unwrap_or_default();
-    let metadata = object.remove("metadata");
-    stored.clone_into(object);
-    object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
-    let Some(Value::Object(spec)) = object.get_mut("spec") else {
-        return;
-    };
-    for list in ["containers", "initContainers"] {
-        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            let same = wanted[list].as_array().into_iter().flatten();
-            let mut same = same.filter(|other| other["name"] == container["name"]);
-            if let Some(resources) = same.next().and_then(|other| other.get("resources")) {
-                container["resources"] = resources.clone();
-            }
-        }
     }
 }
 

@@ -1,7 +1,9 @@
-//! Pods: preparation, graceful deletion, eviction.
+//! Pods: preparation, resizes, graceful deletion, eviction.
 
 mod eviction;
 mod prepare;
+mod qos;
+mod resize;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +15,11 @@ use serde_json::Value;
 use super::Kind;
 use crate::{
     api::{
-        Api,
+        Api, ApiError,
         write::{Part, delete_options::DeleteOptions},
     },
     meta::{self, Tree},
+    schema::field::FieldError,
     server::PodDeletion,
     store::Object,
 };
@@ -34,9 +37,24 @@ impl Kind for Pods {
     }
 
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
-        if part == Part::Main {
-            prepare::update(object, stored);
+        match part {
+            Part::Main => prepare::update(object, stored),
+            Part::Resize => resize::prepare(object, stored),
+            _ => {}
         }
+    }
+
+    fn validate(
+        &self,
+        part: Part,
+        object: &Tree,
+        stored: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        if let (Part::Resize, Some(stored)) = (part, stored) {
+            resize::validate(object, stored, errors);
+        }
+        Ok(())
     }
 
     /// Returns zero for a Pod that no kubelet runs, because it is not scheduled or has finished.

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::qos;
 use crate::{
     api::kinds::fields::{child, ensure_list},
     meta::Tree,
@@ -10,10 +11,10 @@ use crate::{
 
 /// Prepares a new Pod. `now` is its creation timestamp.
 pub(super) fn create(map: &mut Tree, now: &str) {
+    let class = qos::class(map.get("spec").unwrap_or(&Value::Null));
     let Some(spec) = child(map, "spec") else {
         return;
     };
-    let class = qos_class(spec);
     add_default_tolerations(spec);
     if !spec.contains_key("priorityClassName") {
         spec.entry("priority").or_insert_with(|| 0.into());
@@ -80,36 +81,4 @@ fn add_toleration(spec: &mut Tree, key: &str) {
             "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
         }));
     }
-}
-
-/// Returns the quality of service class: `Guaranteed` if the CPU and memory requests of all
-/// containers equal their limits, `BestEffort` if there are none, and `Burstable` otherwise.
-fn qos_class(spec: &Tree) -> &'static str {
-    let lists = ["containers", "initContainers"].into_iter();
-    let containers: Vec<&Value> = lists
-        .filter_map(|name| spec.get(name)?.as_array())
-        .flatten()
-        .collect();
-    let amount = |container: &Value, which: &str, name: &str| -> Option<String> {
-        let amounts = container.get("resources")?.get(which)?;
-        Some(amounts.get(name)?.as_str()?.to_owned()).filter(|amount| amount != "0")
-    };
-    let names = ["cpu", "memory"];
-    let none = containers.iter().all(|container| {
-        names.iter().all(|name| {
-            amount(container, "requests", name).is_none()
-                && amount(container, "limits", name).is_none()
-        })
-    });
-    if none {
-        return "BestEffort";
-    }
-    let all = containers.iter().all(|container| {
-        names.iter().all(|name| {
-            let limit = amount(container, "limits", name);
-            let request = amount(container, "requests", name);
-            limit.is_some() && (request.is_none() || request == limit)
-        })
-    });
-    if all { "Guaranteed" } else { "Burstable" }
 }

@@ -297,6 +297,13 @@ pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError
     of(ty).update(object, old)
 }
 
+/// Validates the spec of a Pod.
+pub(crate) fn pod_spec(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    pods::spec(spec, &SPEC, &mut errors);
+    errors
+}
+
 /// Validates an update of the ephemeral containers of a Pod.
 pub(crate) fn ephemeral_containers(pod: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
