@@ -10,6 +10,7 @@ mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod topology_labels;
 mod volume_protection;
 
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use self::{
     certificates::Certificates, claim_resize::ClaimResize, classes::DefaultClass,
     limit_ranger::LimitRanger, pod_resize::PodResize, pod_security::PodSecurity,
     priority::Priority, resource_quota::ResourceQuota, runtime_class::RuntimeClass,
-    service_account::ServiceAccount, volume_protection::VolumeProtection,
+    service_account::ServiceAccount, topology_labels::TopologyLabels,
+    volume_protection::VolumeProtection,
 };
 use super::{
     Plugin, Request,
@@ -46,7 +48,7 @@ use crate::{
 ///
 /// `NamespaceLifecycle` is part of the write path. Plugins that need nothing but the object itself
 /// are hooks of its kind: `TaintNodesByCondition` and `DefaultTolerationSeconds`. Not implemented:
-/// `PodTopologyLabels` and `NodeDeclaredFeatureValidator`.
+/// `NodeDeclaredFeatureValidator`.
 pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(LimitRanger),
@@ -61,6 +63,7 @@ pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(Certificates::Signing),
         Box::new(Certificates::SubjectRestriction),
         Box::new(DefaultClass::INGRESS),
+        Box::new(TopologyLabels),
         Box::new(PodResize),
         Box::new(MutatingPolicies),
         Box::new(MutatingWebhooks),

@@ -279,3 +279,68 @@ async fn tolerations_of_a_runtime_are_merged() {
     let own: Vec<&Value> = own.collect();
     assert_eq!(own, [&exists("a"), &exists("c"), &exists("b")]);
 }
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn pods_get_the_zone_and_region_of_their_node() {
+    let server = server();
+    let http = http(&server);
+    let (zone, region) = (
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+    );
+    let node =
+        json!({"metadata": {"name": "n1", "labels": {zone: "a", region: "r", "disk": "ssd"}}});
+    created(&http, "/api/v1/nodes", &node).await;
+    created(
+        &http,
+        "/api/v1/nodes",
+        &json!({"metadata": {"name": "plain"}}),
+    )
+    .await;
+    let labels = async |name: &str| {
+        let (_, pod) = http.get(&format!("{PODS}/{name}")).await;
+        pod["metadata"]["labels"].clone()
+    };
+    // The labels of the node replace those of the Pod.
+    let mut direct = pod("direct");
+    direct["metadata"]["labels"] = json!({zone: "b", "app": "web"});
+    direct["spec"]["nodeName"] = "n1".into();
+    created(&http, PODS, &direct).await;
+    let expected = json!({zone: "a", region: "r", "app": "web"});
+    assert_eq!(labels("direct").await, expected);
+    let mut bound = pod("bound");
+    bound["metadata"]["labels"] = json!({zone: "b", "app": "web"});
+    created(&http, PODS, &bound).await;
+    assert_eq!(labels("bound").await, json!({zone: "b", "app": "web"}));
+    let binding = |name: &str, node: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
+    created(
+        &http,
+        &format!("{PODS}/bound/binding"),
+        &binding("bound", "n1"),
+    )
+    .await;
+    assert_eq!(labels("bound").await, expected);
+    for node in ["plain", "missing"] {
+        created(&http, PODS, &pod(node)).await;
+        created(
+            &http,
+            &format!("{PODS}/{node}/binding"),
+            &binding(node, node),
+        )
+        .await;
+        assert_eq!(labels(node).await, Value::Null);
+    }
+    // Updates and the other resource for bindings copy nothing.
+    let drop = json!({"metadata": {"labels": {zone: null}}});
+    assert_eq!(http.merge(&format!("{PODS}/direct"), &drop).await.0, 200);
+    assert_eq!(labels("direct").await, json!({region: "r", "app": "web"}));
+    created(&http, PODS, &pod("other")).await;
+    created(
+        &http,
+        "/api/v1/namespaces/default/bindings",
+        &binding("other", "n1"),
+    )
+    .await;
+    assert_eq!(labels("other").await, Value::Null);
+}
