@@ -264,7 +264,7 @@ async fn pods_that_cannot_be_resized_are_rejected() {
     for name in ["static", "windows"] {
         assert_eq!(
             refused(&http, name, more.clone()).await,
-            [format!(": Forbidden: {name} pods cannot be resized")]
+            [format!("[]: Forbidden: {name} pods cannot be resized")]
         );
     }
     created(

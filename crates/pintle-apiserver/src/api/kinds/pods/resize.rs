@@ -91,7 +91,8 @@ pub(super) fn validate(pod: &Tree, stored: &Tree, errors: &mut Vec<FieldError>) 
     };
     if let Some(why) = unsupported {
         errors.clear();
-        errors.push(FieldError::forbidden("", why));
+        // Upstream's path without a name.
+        errors.push(FieldError::forbidden("[]", why));
         return;
     }
     let (status, before) = (status(pod), status(stored));

@@ -25,7 +25,8 @@ const FORBIDDEN: [&str; 6] = [
 pub(super) fn change(pod: &Value, old: &Value, errors: &mut Errors) {
     if !old["metadata"]["annotations"][MIRROR].is_null() {
         let why = "static pods do not support ephemeral containers";
-        errors.push(FieldError::forbidden("", why));
+        // Upstream's path without a name.
+        errors.push(FieldError::forbidden("[]", why));
         return;
     }
     let at = Path::At("spec.ephemeralContainers");
