@@ -64,7 +64,7 @@ pub(super) fn report(pod: &Pod, place: Place, state: &Containers<'_>, now: Times
         Containers::Ended(_) | Containers::Stopped(_) => "Failed",
     };
     let address = place.address.map(|address| address.to_string());
-    PodStatus {
+    let mut status = PodStatus {
         phase: Some(phase.into()),
         conditions: Some(conditions(pod, state, now)),
         container_statuses: Some(statuses),
@@ -81,11 +81,13 @@ pub(super) fn report(pod: &Pod, place: Place, state: &Containers<'_>, now: Times
         start_time: Some(meta::time(place.start)),
         observed_generation: pod.metadata.generation,
         ..before
-    }
+    };
+    report_resources(pod, &mut status);
+    status
 }
 
-/// Returns the status of a Pod that has changed while its containers have not: only the observed
-/// generation differs.
+/// Returns the status of a Pod that has changed while its containers run on: only the observed
+/// generation and the resources differ.
 pub(super) fn observed(pod: &Pod) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.observed_generation = pod.metadata.generation;
@@ -94,7 +96,33 @@ pub(super) fn observed(pod: &Pod) -> PodStatus {
             condition.observed_generation = pod.metadata.generation;
         }
     }
+    report_resources(pod, &mut status);
     status
+}
+
+/// Reports that running containers have the resources of the spec. Every resize is granted: the API
+/// server has rejected those that no node could grant.
+fn report_resources(pod: &Pod, status: &mut PodStatus) {
+    let spec = pod.spec.iter();
+    let specified = |name: &str| {
+        let mut all = spec.clone().flat_map(|spec| {
+            spec.containers
+                .iter()
+                .chain(spec.init_containers.iter().flatten())
+        });
+        all.find(|container| container.name == name)
+    };
+    let main = status.container_statuses.iter_mut().flatten();
+    let init = status.init_container_statuses.iter_mut().flatten();
+    for status in main.chain(init) {
+        let is_running = running_since(status).is_some();
+        let Some(container) = specified(&status.name).filter(|_| is_running) else {
+            continue;
+        };
+        let resources = container.resources.clone().unwrap_or_default();
+        status.allocated_resources.clone_from(&resources.requests);
+        status.resources = Some(resources);
+    }
 }
 
 fn container_status(

@@ -161,6 +161,37 @@ async fn deadline_can_be_set_later() {
     cluster.stop().await;
 }
 
+/// Proves pods/resize.
+#[tokio::test(start_paused = true)]
+async fn kubelet_grants_a_resize_without_a_restart() {
+    let (_cluster, kubectl) = start(virtual_cluster()).await;
+    let with = |cpu: &str| {
+        let resources = json!({ "requests": { "cpu": cpu, "memory": "64Mi" } });
+        let containers = json!([{ "name": "main", "image": "nginx:1", "resources": resources }]);
+        json!({ "containers": containers })
+    };
+    create(&kubectl, &with("100m")).await;
+    observed(&kubectl, 1).await;
+    sleep(Duration::from_secs(5)).await;
+    let before = status(&kubectl).await.container_statuses.unwrap().remove(0);
+    assert_eq!(before.allocated_resources.unwrap()["cpu"].0, "100m");
+
+    let patch = Patch::Strategic(json!({ "spec": with("200m") }));
+    let pods = kubectl.api::<Pod>();
+    pods.patch_subresource("resize", "web", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let after = observed(&kubectl, 2)
+        .await
+        .container_statuses
+        .unwrap()
+        .remove(0);
+    let requests = after.resources.unwrap().requests.unwrap();
+    assert_eq!(requests["cpu"].0, "200m");
+    assert_eq!(after.allocated_resources.unwrap(), requests);
+    assert_eq!((after.restart_count, after.state), (0, before.state));
+}
+
 /// Proves pods/ephemeral-containers.
 #[tokio::test(start_paused = true)]
 async fn ephemeral_containers_run_until_the_pod_ends() {
