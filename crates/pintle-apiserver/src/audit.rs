@@ -3,7 +3,7 @@
 //! Webhooks and admission plugins annotate requests for the audit log, often without any effect
 //! that the client sees. [`Builder::audit`](crate::Builder::audit) shows these annotations to a
 //! test or a program. The steps of a request add them to its [`Record`]; the event is delivered
-//! when the response is ready. Without an observer nothing is recorded.
+//! when the response is ready or the client disconnects. Without an observer nothing is recorded.
 
 use std::{
     collections::BTreeMap,

@@ -256,8 +256,8 @@ impl Builder {
         self
     }
 
-    /// Calls `observe` for each request once its response is ready, except requests that a listener
-    /// rejects with 401.
+    /// Calls `observe` for each request, once its response is ready or its client disconnects.
+    /// Requests that a listener rejects with 401 are left out.
     ///
     /// The event shows the annotations that webhooks and admission plugins add for the audit log.
     /// The observer runs in the task of the request, so it should return quickly.
